@@ -1,0 +1,3 @@
+"""OpenRelay: the control plane of a GPU cloud."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,12 @@
+"""The Celery application: its tasks live in the apps, its schedule here."""
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "openrelay.settings")
+
+app = Celery("openrelay")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks(["openrelay.api", "openrelay.audit", "nodes", "compute", "reservations"])
+app.conf.beat_schedule = {}

@@ -1,0 +1,32 @@
+"""PostgreSQL's clock, the only one that decides anything."""
+
+import datetime as dt
+
+from django.conf import settings
+from django.db import connection, models
+
+
+class Now(models.Func):
+    """The database's time in a query: the start of the statement that reads it."""
+
+    output_field = models.DateTimeField()
+
+    def as_sql(self, compiler, connection, **_kwargs):  # type: ignore[no-untyped-def]
+        return settings.CLOCK_SQL, []
+
+
+def read() -> dt.datetime:
+    """The database's time, read once in a statement of its own.
+
+    Inside a transaction call it after the lock is held: a time evaluated in the locking statement may be older
+    than the wait for the lock.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {settings.CLOCK_SQL}")
+        at: dt.datetime = cursor.fetchone()[0]
+    return at
+
+
+def rfc3339(moment: dt.datetime) -> str:
+    """`moment` as the API writes it: UTC, with `Z`, with microseconds only when there are any."""
+    return moment.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
