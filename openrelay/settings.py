@@ -183,3 +183,6 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
     "loggers": {"django.request": {"level": "ERROR"}, "httpx": {"level": "WARNING"}},
 }
+
+# A node that was not heard from for so many seconds is offline.
+NODE_OFFLINE_GRACE_SECONDS = env.int("NODE_OFFLINE_GRACE_SECONDS", default=90)

@@ -1,0 +1,5 @@
+"""Routes of compute."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

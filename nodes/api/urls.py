@@ -1,0 +1,5 @@
+"""Routes of nodes."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

@@ -1,0 +1,23 @@
+"""Hardware, as facts: nodes, their GPU units, generations of topology, and holds."""
+
+from nodes.models.gpu_model import GpuModel
+from nodes.models.gpu_unit import Gpu, GpuUnit
+from nodes.models.hold import Hold, HoldAudience, HoldUnit
+from nodes.models.location import Location
+from nodes.models.node import Node, NodeCredential, NodeHeartbeat
+from nodes.models.topology import InventoryReport, TopologyGeneration
+
+__all__ = [
+    "Gpu",
+    "GpuModel",
+    "GpuUnit",
+    "Hold",
+    "HoldAudience",
+    "HoldUnit",
+    "InventoryReport",
+    "Location",
+    "Node",
+    "NodeCredential",
+    "NodeHeartbeat",
+    "TopologyGeneration",
+]

@@ -1,0 +1,86 @@
+"""GPU units: what is reserved, claimed and sold."""
+
+from django.db import models
+
+from nodes.querysets import GpuUnitQuerySet
+from openrelay.ids import new_id
+
+
+class GpuUnit(models.Model):
+    """One IOMMU group of a node, with the GPUs that go together.
+
+    Its public id is `address`, unique on its node. A unit that leaves the machine keeps its row (`gone_at`),
+    and is found again when it returns.
+    """
+
+    VFIO_GROUP = "vfio-group"
+    DEVICE_REQUEST = "device-request"
+    RESERVABLE_CLASSES = (VFIO_GROUP, DEVICE_REQUEST)
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    node = models.ForeignKey("nodes.Node", models.PROTECT, related_name="units")
+    address = models.CharField(max_length=32, help_text="PCI address, such as 0000:04:00.0")
+    alloc_class = models.CharField(max_length=32)
+    gpu_model = models.ForeignKey("nodes.GpuModel", models.PROTECT, related_name="units")
+    gpu_count = models.PositiveSmallIntegerField()
+    sellable = models.BooleanField(default=True)
+    not_sellable_reason = models.CharField(max_length=200, blank=True)
+    iommu_group = models.PositiveIntegerField(null=True, blank=True)
+    numa_node = models.PositiveSmallIntegerField(null=True, blank=True)
+    gone_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = GpuUnitQuerySet.as_manager()
+
+    class Meta:
+        ordering = ("node", "address")
+        constraints = [
+            models.UniqueConstraint("node", "address", name="unit_address_once"),
+            # The target of composite foreign keys: whatever names a unit and a node names a unit of that node.
+            models.UniqueConstraint("id", "node", name="unit_of_node"),
+            models.CheckConstraint(condition=models.Q(gpu_count__gte=1), name="unit_has_a_gpu"),
+        ]
+        indexes = [
+            models.Index("gpu_model", "node", condition=models.Q(gone_at=None, sellable=True), name="unit_for_sale"),
+        ]
+
+    def __str__(self) -> str:
+        return self.address
+
+    @property
+    def sellable_gpus(self) -> int:
+        """How many GPUs a buyer of this unit gets; 0 when it is not for sale."""
+        return self.gpu_count if self.sellable else 0
+
+    @property
+    def not_reservable_reason(self) -> str:
+        """Why its hardware cannot be reserved, as a sentence's end; empty when it can.
+
+        Speaks of the hardware alone: a unit that is reserved or claimed is reservable all the same.
+        """
+        if self.gone_at is not None:
+            return "it is gone from the node"
+        if not self.sellable:
+            return self.not_sellable_reason or "it is not for sale"
+        if self.alloc_class not in self.RESERVABLE_CLASSES:
+            return f"its class {self.alloc_class} cannot be reserved"
+        return ""
+
+
+class Gpu(models.Model):
+    """One GPU of a unit. Health is kept here, for it is not topology."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    unit = models.ForeignKey(GpuUnit, models.CASCADE, related_name="gpus")
+    address = models.CharField(max_length=32)
+    serial = models.CharField(max_length=96, blank=True)
+    failed_at = models.DateTimeField(null=True, blank=True)
+    failure = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        ordering = ("unit", "address")
+        constraints = [models.UniqueConstraint("unit", "address", name="gpu_address_once")]
+        indexes = [models.Index("unit", condition=models.Q(failed_at__isnull=False), name="gpu_failed")]
+
+    def __str__(self) -> str:
+        return self.address

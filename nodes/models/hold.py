@@ -1,0 +1,84 @@
+"""Holds: the fact, on the hardware, that units are kept for an audience during a term.
+
+Nodes keep holds and placement obeys them; only reservations write them.
+"""
+
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
+from django.db import models
+
+from nodes.querysets import HoldQuerySet, HoldUnitQuerySet
+from openrelay.ids import new_id
+
+
+class Hold(models.Model):
+    """Some units of one node, kept for an audience for `term`, as the hardware was at `topology_gen`.
+
+    `term` is `[start, end)`; its upper bound is null while it is open. Ending a hold cuts the term, to empty
+    if it had not begun, so that what is over stops excluding by itself.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    node = models.ForeignKey("nodes.Node", models.PROTECT, related_name="holds")
+    term = DateTimeRangeField()
+    topology_gen = models.PositiveIntegerField()
+    audience: models.ManyToManyField = models.ManyToManyField(
+        "identity.Organization", through="nodes.HoldAudience", related_name="+"
+    )
+
+    objects = HoldQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            # The target of the composite foreign key that keeps each unit's copy of the term equal.
+            models.UniqueConstraint("id", "node", "term", name="hold_term"),
+        ]
+        indexes = [models.Index("node", name="hold_of_node")]
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class HoldAudience(models.Model):
+    """One organization that a hold is kept for."""
+
+    hold = models.ForeignKey(Hold, models.CASCADE, related_name="audience_rows")
+    organization = models.ForeignKey("identity.Organization", models.PROTECT, related_name="+")
+
+    class Meta:
+        constraints = [models.UniqueConstraint("hold", "organization", name="audience_once")]
+
+    def __str__(self) -> str:
+        return str(self.organization_id)
+
+
+class HoldUnit(models.Model):
+    """One unit in a hold: whether it is released, and what it was when it was pinned.
+
+    `term` repeats the hold's, kept equal by a composite foreign key that cascades, so that PostgreSQL itself
+    can refuse two overlapping holds of one unit.
+    """
+
+    hold = models.ForeignKey(Hold, models.CASCADE, related_name="held_units", db_constraint=False)
+    node = models.ForeignKey("nodes.Node", models.PROTECT, related_name="+", db_constraint=False)
+    unit = models.ForeignKey("nodes.GpuUnit", models.PROTECT, related_name="held_in", db_constraint=False)
+    term = DateTimeRangeField()
+    released = models.BooleanField(default=False, help_text="on the spot market now")
+    pinned_class = models.CharField(max_length=32)
+    pinned_model = models.ForeignKey("nodes.GpuModel", models.PROTECT, related_name="+")
+    pinned_gpu_count = models.PositiveSmallIntegerField()
+
+    objects = HoldUnitQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint("hold", "unit", name="held_once"),
+            ExclusionConstraint(
+                name="one_hold_at_a_time",
+                expressions=[("unit", RangeOperators.EQUAL), ("term", RangeOperators.OVERLAPS)],
+            ),
+        ]
+        indexes = [models.Index("node", name="held_of_node")]
+
+    def __str__(self) -> str:
+        return f"{self.unit_id} in {self.hold_id}"

@@ -1,0 +1,99 @@
+"""A node: one host with GPUs, and the row that every change on it locks first."""
+
+from django.db import models
+
+from nodes.querysets import NodeQuerySet
+from openrelay.ids import new_id
+
+
+class Node(models.Model):
+    """One host, owned by one organization.
+
+    Facts only: what the owner wants (`owner_hold`, `removed_at`), what was promised (`terminate_at`), what the
+    hardware is. Whether it is online follows from its heartbeat and the clock.
+    """
+
+    class Runtime(models.TextChoices):
+        QEMU = "qemu", "qemu (VMs)"
+        RUNC = "runc", "runc (pods)"
+        PROCESS = "process", "process (interruptible container)"
+
+    class Class(models.TextChoices):
+        PERSISTENT = "persistent"
+        INTERRUPTIBLE = "interruptible"
+
+    class OwnerHold(models.TextChoices):
+        NONE = "", "none"
+        MAINTENANCE = "maintenance"
+        DRAINING = "draining"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    organization = models.ForeignKey("identity.Organization", models.PROTECT, related_name="nodes")
+    location = models.ForeignKey("nodes.Location", models.PROTECT, null=True, blank=True, related_name="nodes")
+    hostname = models.CharField(max_length=253)
+    runtime = models.CharField(max_length=16, choices=Runtime, default=Runtime.QEMU)
+    node_class = models.CharField(max_length=16, choices=Class, default=Class.PERSISTENT)
+    topology_gen = models.PositiveIntegerField(default=0, help_text="grows by one with each topology change")
+
+    owner_hold = models.CharField(max_length=16, choices=OwnerHold, default=OwnerHold.NONE, blank=True)
+    terminate_at = models.DateTimeField(null=True, blank=True, help_text="announced end of an offboarded node")
+    removed_at = models.DateTimeField(null=True, blank=True)
+
+    cpu_cores = models.PositiveIntegerField(null=True, blank=True)
+    cpu_model = models.CharField(max_length=128, blank=True)
+    ram_mb = models.PositiveBigIntegerField(null=True, blank=True)
+    disk_total_gb = models.PositiveIntegerField(null=True, blank=True)
+    disk_free_gb = models.PositiveIntegerField(null=True, blank=True)
+    tdx_enabled = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = NodeQuerySet.as_manager()
+
+    class Meta:
+        ordering = ("-created_at", "-id")
+        indexes = [
+            models.Index("organization", "-created_at", "-id", name="node_org_newest"),
+            models.Index("runtime", condition=models.Q(removed_at=None), name="node_live_runtime"),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                "organization", "hostname", condition=models.Q(removed_at=None), name="node_hostname_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.hostname
+
+    @property
+    def takes_new_work(self) -> bool:
+        """Whether its owner lets new workloads start here. Says nothing of whether the node is online."""
+        return not self.owner_hold and self.removed_at is None and self.terminate_at is None
+
+
+class NodeHeartbeat(models.Model):
+    """When a node was last heard from. A row of its own: heartbeats must not queue behind the node's lock."""
+
+    node = models.OneToOneField(Node, models.CASCADE, primary_key=True, related_name="heartbeat")
+    seen_at = models.DateTimeField(null=True, blank=True)
+    agent_version = models.CharField(max_length=64, blank=True)
+    agent_level = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        indexes = [models.Index("seen_at", name="heartbeat_seen")]
+
+    def __str__(self) -> str:
+        return f"heartbeat of {self.node_id}"
+
+
+class NodeCredential(models.Model):
+    """The secret a node's agent presents. Only its digest is stored."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    node = models.ForeignKey(Node, models.CASCADE, related_name="credentials")
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    prefix = models.CharField(max_length=16)
+    created_at = models.DateTimeField(auto_now_add=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.prefix}…"

@@ -1,0 +1,80 @@
+"""Questions to the hardware: who sees a node, what is held when, in which phase a hold is."""
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Case, F, Q, Value, When
+
+from openrelay.clock import Now
+
+if TYPE_CHECKING:
+    from openrelay.identity.caller import Caller
+
+# A moment: one that was read from the database's clock under a lock, or that clock in the query itself.
+Moment = dt.datetime | Now
+
+OFFLINE_GRACE = dt.timedelta(seconds=settings.NODE_OFFLINE_GRACE_SECONDS)
+
+
+class NodeQuerySet(models.QuerySet[Any]):
+    """Nodes."""
+
+    def visible_to(self, caller: "Caller") -> Self:
+        """Nodes that `caller` has a relation to by ownership, or all for an operator."""
+        return self if caller.is_operator else self.filter(organization_id=caller.organization_id)
+
+    def live(self) -> Self:
+        """Nodes that were not removed."""
+        return self.filter(removed_at=None)
+
+    def online(self, at: Moment) -> Self:
+        """Nodes heard from within the grace before `at`."""
+        return self.live().filter(heartbeat__seen_at__gt=at - OFFLINE_GRACE)
+
+    def taking_new_work(self, at: Moment) -> Self:
+        """Online nodes whose owner lets new workloads start there."""
+        return self.online(at).filter(owner_hold="", terminate_at=None)
+
+
+class GpuUnitQuerySet(models.QuerySet[Any]):
+    """GPU units."""
+
+    def present(self) -> Self:
+        """Units that the node's last inventory had."""
+        return self.filter(gone_at=None)
+
+
+class HoldQuerySet(models.QuerySet[Any]):
+    """Holds."""
+
+    ENDED, NEEDS_REVIEW, PENDING, ACTIVE = "ended", "needs-review", "pending", "active"
+
+    def with_phase(self, at: Moment) -> Self:
+        """Annotate `phase` at `at`: ended, needs-review, pending or active, in that order of precedence.
+
+        This is the one place that decides it.
+        """
+        return self.annotate(
+            phase=Case(
+                When(Q(term__isempty=True) | Q(term__endswith__lte=at), then=Value(self.ENDED)),
+                When(~Q(topology_gen=F("node__topology_gen")), then=Value(self.NEEDS_REVIEW)),
+                When(term__startswith__gt=at, then=Value(self.PENDING)),
+                default=Value(self.ACTIVE),
+                output_field=models.CharField(),
+            )
+        )
+
+    def for_audience(self, organization_id: UUID) -> Self:
+        """Holds kept for that organization."""
+        return self.filter(audience_rows__organization_id=organization_id)
+
+
+class HoldUnitQuerySet(models.QuerySet[Any]):
+    """Units in holds."""
+
+    def in_term(self, at: Moment) -> Self:
+        """Units that are withheld from everybody else at `at`, the hold's phase apart."""
+        return self.filter(term__contains=at)

@@ -1,0 +1,5 @@
+"""Routes of reservations."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []
