@@ -1,0 +1,63 @@
+"""The one lock: every change of who holds what on a node is made under its row's lock."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import transaction
+
+from nodes.models import Node
+from openrelay import clock
+from openrelay.errors import NotFound
+from openrelay.identity.caller import Caller
+from openrelay.identity.services.callers import reread
+
+
+@dataclass(frozen=True, slots=True)
+class LockedNode:
+    """A node whose row this transaction holds, and the one moment at which it decides."""
+
+    node: Node
+    at: datetime
+
+
+def lock(node_id: UUID, *, skip_locked: bool = False) -> Node | None:
+    """Lock the node's row in the current transaction, and nothing else; None when it is not there.
+
+    By primary key, without a join: under READ COMMITTED a second predicate could make a waiter miss the row it
+    waited for. FOR NO KEY UPDATE lets others insert rows that reference the node, such as heartbeats.
+    With `skip_locked` a row that another transaction holds is None too.
+    """
+    rows = Node.objects.select_for_update(no_key=True, of=("self",), skip_locked=skip_locked)
+    node: Node | None = rows.filter(pk=node_id).order_by().first()
+    return node
+
+
+@contextmanager
+def locked(node_id: UUID) -> Iterator[LockedNode]:
+    """One transaction for the platform itself: lock the node, then read the clock.
+
+    Raises NotFound when there is no such node.
+    """
+    with transaction.atomic():
+        node = lock(node_id)
+        if node is None:
+            raise NotFound()
+        yield LockedNode(node, clock.read())
+
+
+@contextmanager
+def locked_for(node_id: UUID, caller: Caller, *, skip_locked: bool = False) -> Iterator[tuple[LockedNode, Caller]]:
+    """One transaction for `caller`: lock the node, then read the clock and the caller's rights as they are now.
+
+    Raises NotFound when there is no such node (or, with `skip_locked`, when another transaction holds it), and
+    what `reread` raises when the credential died meanwhile.
+    """
+    with transaction.atomic():
+        node = lock(node_id, skip_locked=skip_locked)
+        if node is None:
+            raise NotFound()
+        caller, at = reread(caller)
+        yield LockedNode(node, at), caller
