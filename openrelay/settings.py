@@ -99,16 +99,20 @@ DATABASES = {
         "ATOMIC_REQUESTS": False,
         # Server-side cursors outlive a statement, which a transaction-mode pooler cannot give.
         "DISABLE_SERVER_SIDE_CURSORS": True,
+        # A connection that died with a restarted database is noticed before a request gets it.
+        "CONN_HEALTH_CHECKS": True,
     }
 }
 DATABASE_POOL_SIZE = env.int("DATABASE_POOL_SIZE", default=0)
 if DATABASE_POOL_SIZE:
-    DATABASES["default"]["OPTIONS"] = {
-        "pool": {"min_size": 1, "max_size": DATABASE_POOL_SIZE, "timeout": 10, "max_idle": 300}
+    DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
+        "min_size": 1,
+        "max_size": DATABASE_POOL_SIZE,
+        "timeout": 10,
+        "max_idle": 300,
     }
 else:
     DATABASES["default"]["CONN_MAX_AGE"] = 60
-    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The SQL that reads the clock. Only test settings put another one here.
