@@ -1,0 +1,22 @@
+"""Workloads, the rights and facts they have on units, and what they cost."""
+
+from compute.models.agent_report import AgentState, FlaggedReport
+from compute.models.claim import Claim
+from compute.models.occupancy import Occupancy
+from compute.models.price import GpuPrice
+from compute.models.run import Run
+from compute.models.ssh_key import SshKey
+from compute.models.workload import Tier, Workload, WorkloadSshKey
+
+__all__ = [
+    "AgentState",
+    "Claim",
+    "FlaggedReport",
+    "GpuPrice",
+    "Occupancy",
+    "Run",
+    "SshKey",
+    "Tier",
+    "Workload",
+    "WorkloadSshKey",
+]

@@ -1,0 +1,47 @@
+"""What nodes' agents say of their workloads, where it could not be taken as it was."""
+
+from django.db import models
+
+from openrelay.ids import new_id
+
+
+class AgentState(models.Model):
+    """The last report taken from a node, and what is wrong with what it says now.
+
+    A row of its own, for reports that change nothing must not queue behind the node's lock.
+    """
+
+    node = models.OneToOneField("nodes.Node", models.CASCADE, primary_key=True, related_name="agent_state")
+    last_sequence = models.PositiveBigIntegerField(default=0)
+    last_report_at = models.DateTimeField(null=True, blank=True)
+    flag = models.CharField(max_length=300, blank=True, help_text="empty while reports are as expected")
+    flagged_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["flagged_at"], condition=~models.Q(flag=""), name="agent_flagged"),
+        ]
+
+    def __str__(self) -> str:
+        return f"agent of {self.node_id}"
+
+
+class FlaggedReport(models.Model):
+    """A report that was odd: empty, partial, out of date, or about runs that are not the node's.
+
+    Kept when a node's flag changes, so that an agent that repeats itself does not fill the table.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    node = models.ForeignKey("nodes.Node", models.CASCADE, related_name="flagged_reports")
+    sequence = models.PositiveBigIntegerField()
+    received_at = models.DateTimeField()
+    flag = models.CharField(max_length=300)
+    content = models.JSONField()
+
+    class Meta:
+        ordering = ("-received_at", "-id")
+        indexes = [models.Index(fields=["node", "-received_at"], name="flagged_report_of_node")]
+
+    def __str__(self) -> str:
+        return f"report {self.sequence} of {self.node_id}"

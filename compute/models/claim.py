@@ -1,0 +1,33 @@
+"""Claims: a workload's right to a unit."""
+
+from django.db import models
+
+from compute.querysets import ClaimQuerySet
+
+
+class Claim(models.Model):
+    """The right of one workload, by one run, to one unit. The row exists exactly while the right is held.
+
+    One claim a unit, by the database. Composite foreign keys keep the unit and the run on the claim's node
+    and the run with its workload.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    unit = models.ForeignKey(
+        "nodes.GpuUnit", models.PROTECT, db_constraint=False, related_name="claims", db_index=False
+    )
+    workload = models.ForeignKey(
+        "compute.Workload", models.PROTECT, db_constraint=False, related_name="claims"
+    )
+    run = models.ForeignKey("compute.Run", models.PROTECT, db_constraint=False, related_name="claims")
+    node = models.ForeignKey("nodes.Node", models.PROTECT, db_constraint=False, related_name="claims")
+    created_at = models.DateTimeField()
+
+    objects = ClaimQuerySet.as_manager()
+
+    class Meta:
+        ordering = ("node", "unit")
+        constraints = [models.UniqueConstraint(fields=["unit"], name="one_claim_a_unit")]
+
+    def __str__(self) -> str:
+        return f"{self.unit_id} for {self.workload_id}"

@@ -1,0 +1,43 @@
+"""The states of a workload, and the one table of how it may go from one to another."""
+
+from typing import Final
+
+PENDING: Final = "pending"
+DEPLOYING: Final = "deploying"
+RUNNING: Final = "running"
+INTERRUPTED: Final = "interrupted"
+STOPPED: Final = "stopped"
+FAILED: Final = "failed"
+TERMINATED: Final = "terminated"
+
+ALL: Final = (PENDING, DEPLOYING, RUNNING, INTERRUPTED, STOPPED, FAILED, TERMINATED)
+
+# While in one of these a workload holds its claims, and so needs a node.
+HOLDING: Final = (PENDING, DEPLOYING, RUNNING, INTERRUPTED)
+
+TABLE: Final[dict[str, frozenset[str]]] = {
+    PENDING: frozenset({DEPLOYING, FAILED, TERMINATED}),
+    DEPLOYING: frozenset({RUNNING, FAILED, STOPPED, INTERRUPTED, TERMINATED}),
+    RUNNING: frozenset({RUNNING, STOPPED, FAILED, INTERRUPTED, TERMINATED}),
+    INTERRUPTED: frozenset({RUNNING, STOPPED, FAILED, TERMINATED}),
+    STOPPED: frozenset({DEPLOYING, TERMINATED}),
+    FAILED: frozenset({DEPLOYING, TERMINATED}),
+    TERMINATED: frozenset(),
+}
+
+# Reasons that programs read; anything else in `status_reason` is for people.
+USER_TERMINATED: Final = "user_terminated"
+VM_EXITED: Final = "vm_exited"
+SPOT_RECLAIMED: Final = "spot_reclaimed_by_capacity_owner"
+SPOT_PREEMPTED: Final = "spot_preempted_for_reservation_tenant"
+NODE_REMOVED: Final = "node_removed"
+
+
+def sources(target: str) -> tuple[str, ...]:
+    """The states from which a workload may become `target`, in the table's order."""
+    return tuple(source for source, targets in TABLE.items() if target in targets)
+
+
+def may(source: str, target: str) -> bool:
+    """Whether the table lets a workload go from `source` to `target`."""
+    return target in TABLE[source]
