@@ -47,25 +47,36 @@ class GpuUnitQuerySet(models.QuerySet[Any]):
         return self.filter(gone_at=None)
 
 
-class HoldQuerySet(models.QuerySet[Any]):
-    """Holds."""
+class Phase:
+    """The phases of a hold."""
 
     ENDED, NEEDS_REVIEW, PENDING, ACTIVE = "ended", "needs-review", "pending", "active"
 
-    def with_phase(self, at: Moment) -> Self:
-        """Annotate `phase` at `at`: ended, needs-review, pending or active, in that order of precedence.
 
-        This is the one place that decides it.
-        """
-        return self.annotate(
-            phase=Case(
-                When(Q(term__isempty=True) | Q(term__endswith__lte=at), then=Value(self.ENDED)),
-                When(~Q(topology_gen=F("node__topology_gen")), then=Value(self.NEEDS_REVIEW)),
-                When(term__startswith__gt=at, then=Value(self.PENDING)),
-                default=Value(self.ACTIVE),
-                output_field=models.CharField(),
-            )
-        )
+def phase(at: Moment, prefix: str = "") -> Case:
+    """The phase of the hold reached by the lookup `prefix` ("hold__") at `at`, as an expression.
+
+    Ended, needs-review, pending or active, in that order of precedence. This is the one place that decides it.
+    """
+
+    def where(**lookups: Any) -> Q:
+        return Q(**{prefix + name: value for name, value in lookups.items()})
+
+    return Case(
+        When(where(term__isempty=True) | where(term__endswith__lte=at), then=Value(Phase.ENDED)),
+        When(~where(topology_gen=F(f"{prefix}node__topology_gen")), then=Value(Phase.NEEDS_REVIEW)),
+        When(where(term__startswith__gt=at), then=Value(Phase.PENDING)),
+        default=Value(Phase.ACTIVE),
+        output_field=models.CharField(),
+    )
+
+
+class HoldQuerySet(models.QuerySet[Any]):
+    """Holds."""
+
+    def with_phase(self, at: Moment) -> Self:
+        """Annotate `phase` at `at`; see `phase`."""
+        return self.annotate(phase=phase(at))
 
     def for_audience(self, organization_id: UUID) -> Self:
         """Holds kept for that organization."""

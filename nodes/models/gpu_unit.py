@@ -35,13 +35,17 @@ class GpuUnit(models.Model):
     class Meta:
         ordering = ("node", "address")
         constraints = [
-            models.UniqueConstraint("node", "address", name="unit_address_once"),
+            models.UniqueConstraint(fields=["node", "address"], name="unit_address_once"),
             # The target of composite foreign keys: whatever names a unit and a node names a unit of that node.
-            models.UniqueConstraint("id", "node", name="unit_of_node"),
+            models.UniqueConstraint(fields=["id", "node"], name="unit_of_node"),
             models.CheckConstraint(condition=models.Q(gpu_count__gte=1), name="unit_has_a_gpu"),
         ]
         indexes = [
-            models.Index("gpu_model", "node", condition=models.Q(gone_at=None, sellable=True), name="unit_for_sale"),
+            models.Index(
+                fields=["gpu_model", "node"],
+                condition=models.Q(gone_at=None, sellable=True),
+                name="unit_for_sale",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -60,10 +64,10 @@ class GpuUnit(models.Model):
         """
         if self.gone_at is not None:
             return "it is gone from the node"
-        if not self.sellable:
-            return self.not_sellable_reason or "it is not for sale"
         if self.alloc_class not in self.RESERVABLE_CLASSES:
             return f"its class {self.alloc_class} cannot be reserved"
+        if not self.sellable:
+            return self.not_sellable_reason or "it is not for sale"
         return ""
 
 
@@ -79,8 +83,10 @@ class Gpu(models.Model):
 
     class Meta:
         ordering = ("unit", "address")
-        constraints = [models.UniqueConstraint("unit", "address", name="gpu_address_once")]
-        indexes = [models.Index("unit", condition=models.Q(failed_at__isnull=False), name="gpu_failed")]
+        constraints = [models.UniqueConstraint(fields=["unit", "address"], name="gpu_address_once")]
+        indexes = [
+            models.Index(fields=["unit"], condition=models.Q(failed_at__isnull=False), name="gpu_failed")
+        ]
 
     def __str__(self) -> str:
         return self.address

@@ -31,9 +31,9 @@ class Hold(models.Model):
     class Meta:
         constraints = [
             # The target of the composite foreign key that keeps each unit's copy of the term equal.
-            models.UniqueConstraint("id", "node", "term", name="hold_term"),
+            models.UniqueConstraint(fields=["id", "node", "term"], name="hold_term"),
         ]
-        indexes = [models.Index("node", name="hold_of_node")]
+        indexes = [models.Index(fields=["node"], name="hold_of_node")]
 
     def __str__(self) -> str:
         return str(self.id)
@@ -46,7 +46,7 @@ class HoldAudience(models.Model):
     organization = models.ForeignKey("identity.Organization", models.PROTECT, related_name="+")
 
     class Meta:
-        constraints = [models.UniqueConstraint("hold", "organization", name="audience_once")]
+        constraints = [models.UniqueConstraint(fields=["hold", "organization"], name="audience_once")]
 
     def __str__(self) -> str:
         return str(self.organization_id)
@@ -72,13 +72,13 @@ class HoldUnit(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint("hold", "unit", name="held_once"),
+            models.UniqueConstraint(fields=["hold", "unit"], name="held_once"),
             ExclusionConstraint(
                 name="one_hold_at_a_time",
                 expressions=[("unit", RangeOperators.EQUAL), ("term", RangeOperators.OVERLAPS)],
             ),
         ]
-        indexes = [models.Index("node", name="held_of_node")]
+        indexes = [models.Index(fields=["node"], name="held_of_node")]
 
     def __str__(self) -> str:
         return f"{self.unit_id} in {self.hold_id}"

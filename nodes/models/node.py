@@ -29,14 +29,24 @@ class Node(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey("identity.Organization", models.PROTECT, related_name="nodes")
-    location = models.ForeignKey("nodes.Location", models.PROTECT, null=True, blank=True, related_name="nodes")
+    location = models.ForeignKey(
+        "nodes.Location", models.PROTECT, null=True, blank=True, related_name="nodes"
+    )
     hostname = models.CharField(max_length=253)
     runtime = models.CharField(max_length=16, choices=Runtime, default=Runtime.QEMU)
     node_class = models.CharField(max_length=16, choices=Class, default=Class.PERSISTENT)
     topology_gen = models.PositiveIntegerField(default=0, help_text="grows by one with each topology change")
+    inventory_sequence = models.PositiveBigIntegerField(
+        default=0, help_text="of the last report that was taken"
+    )
+    inventory_digest = models.CharField(
+        max_length=64, blank=True, help_text="SHA-256 of that report's content"
+    )
 
     owner_hold = models.CharField(max_length=16, choices=OwnerHold, default=OwnerHold.NONE, blank=True)
-    terminate_at = models.DateTimeField(null=True, blank=True, help_text="announced end of an offboarded node")
+    terminate_at = models.DateTimeField(
+        null=True, blank=True, help_text="announced end of an offboarded node"
+    )
     removed_at = models.DateTimeField(null=True, blank=True)
 
     cpu_cores = models.PositiveIntegerField(null=True, blank=True)
@@ -52,12 +62,14 @@ class Node(models.Model):
     class Meta:
         ordering = ("-created_at", "-id")
         indexes = [
-            models.Index("organization", "-created_at", "-id", name="node_org_newest"),
-            models.Index("runtime", condition=models.Q(removed_at=None), name="node_live_runtime"),
+            models.Index(fields=["organization", "-created_at", "-id"], name="node_org_newest"),
+            models.Index(fields=["runtime"], condition=models.Q(removed_at=None), name="node_live_runtime"),
         ]
         constraints = [
             models.UniqueConstraint(
-                "organization", "hostname", condition=models.Q(removed_at=None), name="node_hostname_once"
+                fields=["organization", "hostname"],
+                condition=models.Q(removed_at=None),
+                name="node_hostname_once",
             ),
         ]
 
@@ -79,7 +91,7 @@ class NodeHeartbeat(models.Model):
     agent_level = models.PositiveIntegerField(default=1)
 
     class Meta:
-        indexes = [models.Index("seen_at", name="heartbeat_seen")]
+        indexes = [models.Index(fields=["seen_at"], name="heartbeat_seen")]
 
     def __str__(self) -> str:
         return f"heartbeat of {self.node_id}"

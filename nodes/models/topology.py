@@ -20,7 +20,7 @@ class InventoryReport(models.Model):
 
     class Meta:
         ordering = ("-received_at", "-id")
-        indexes = [models.Index("node", "-received_at", name="report_of_node")]
+        indexes = [models.Index(fields=["node", "-received_at"], name="report_of_node")]
 
     def __str__(self) -> str:
         return f"report {self.sequence} of {self.node_id}"
@@ -39,7 +39,7 @@ class TopologyGeneration(models.Model):
 
     class Meta:
         ordering = ("node", "-number")
-        constraints = [models.UniqueConstraint("node", "number", name="generation_once")]
+        constraints = [models.UniqueConstraint(fields=["node", "number"], name="generation_once")]
 
     def __str__(self) -> str:
         return f"generation {self.number} of {self.node_id}"

@@ -49,7 +49,9 @@ def locked(node_id: UUID) -> Iterator[LockedNode]:
 
 
 @contextmanager
-def locked_for(node_id: UUID, caller: Caller, *, skip_locked: bool = False) -> Iterator[tuple[LockedNode, Caller]]:
+def locked_for(
+    node_id: UUID, caller: Caller, *, skip_locked: bool = False
+) -> Iterator[tuple[LockedNode, Caller]]:
     """One transaction for `caller`: lock the node, then read the clock and the caller's rights as they are now.
 
     Raises NotFound when there is no such node (or, with `skip_locked`, when another transaction holds it), and

@@ -58,7 +58,9 @@ def survey(node: Node, at: datetime) -> list[UnitFacts]:
         .select_related("gpu_model")
         .annotate(
             failed=ArraySubquery(
-                Gpu.objects.filter(unit=OuterRef("pk"), failed_at__isnull=False).order_by("address").values("address")
+                Gpu.objects.filter(unit=OuterRef("pk"), failed_at__isnull=False)
+                .order_by("address")
+                .values("address")
             )
         )
         .order_by("address")

@@ -1,0 +1,213 @@
+"""Taking a node's account of its hardware, and noticing what of it is topology."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from nodes.inventory import digest
+from nodes.models import Gpu, GpuModel, GpuUnit, InventoryReport, Node, TopologyGeneration
+from nodes.services.locking import locked
+from openrelay.audit.services.record import Actor, record
+from openrelay.errors import Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of a report. `flagged` says why it changed nothing, and is empty for one that was taken."""
+
+    generation: int
+    changed: bool
+    flagged: str = ""
+
+
+def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
+    """Take `report` (an Inventory's validated data) as the node's hardware from now on.
+
+    The topology generation grows by one when the set of units, or a unit's class, GPU model or GPU count
+    changed. Health, what is for sale and the host's figures change without one. The same report again changes
+    nothing. A report that is older than one already taken, partial, or empty on a node that has units is kept
+    and flagged, and changes nothing: absence from it is no evidence.
+
+    Raises Invalid NODE_DECOMMISSIONED when the node was removed, NotFound when there is none.
+    """
+    with locked(node_id) as held:
+        node, at = held.node, held.at
+        if node.removed_at is not None:
+            raise Invalid(
+                "This node was removed. Enrol it again with a new provisioning token.",
+                code="NODE_DECOMMISSIONED",
+            )
+        content = digest(report)
+        if report["sequence"] == node.inventory_sequence and content == node.inventory_digest:
+            return Taken(node.topology_gen, changed=False)
+
+        units = {unit.address: unit for unit in GpuUnit.objects.filter(node=node).prefetch_related("gpus")}
+        doubt = _doubt(node, report, has_units=any(unit.gone_at is None for unit in units.values()))
+        if doubt:
+            _flag(node, report, doubt, at, actor)
+            return Taken(node.topology_gen, changed=False, flagged=doubt)
+
+        node.inventory_sequence = report["sequence"]
+        if content == node.inventory_digest:
+            node.save(update_fields=["inventory_sequence"])
+            return Taken(node.topology_gen, changed=False)
+
+        causes = _apply_units(node, report["units"], units, at)
+        _apply_host(node, report)
+        node.inventory_digest = content
+        if causes:
+            node.topology_gen += 1
+        node.save()
+        if causes:
+            _open_generation(node, report, causes, at, actor)
+        return Taken(node.topology_gen, changed=True)
+
+
+def _doubt(node: Node, report: dict[str, Any], *, has_units: bool) -> str:
+    if report["sequence"] <= node.inventory_sequence:
+        return f"it is older than report {node.inventory_sequence}, which was already taken"
+    if not report["complete"]:
+        return "it is partial: the agent could not read all of its hardware"
+    if not report["units"]:
+        return "it lists no unit at all" + ("" if has_units else ", and the node never had one")
+    return ""
+
+
+def _flag(node: Node, report: dict[str, Any], doubt: str, at: datetime, actor: Actor) -> None:
+    """Keep the report that was not taken; an agent that repeats it for hours is noted once."""
+    _, new = InventoryReport.objects.get_or_create(
+        node=node,
+        sequence=report["sequence"],
+        flagged=doubt,
+        defaults={"received_at": at, "content": report},
+    )
+    if new:
+        record(
+            actor,
+            "node.report_flagged",
+            target_type="node",
+            target_id=str(node.pk),
+            org_id=node.organization_id,
+            after={"sequence": report["sequence"], "flagged": doubt},
+            at=at,
+        )
+
+
+def _apply_units(
+    node: Node, reported: list[dict[str, Any]], units: dict[str, GpuUnit], at: datetime
+) -> list[str]:
+    """Bring the unit and GPU rows to what was reported; returns what of it is topology, in words."""
+    models = _models({unit["gpus"][0]["model"] for unit in reported})
+    causes = []
+    for data in reported:
+        model = models[data["gpus"][0]["model"]]
+        unit = units.get(data["address"])
+        if unit is None:
+            unit = GpuUnit(node=node, address=data["address"])
+            causes.append(f"{unit.address} is new")
+        elif unit.gone_at is not None:
+            causes.append(f"{unit.address} is back")
+        else:
+            causes += _differences(unit, data, model)
+        unit.gone_at = None
+        unit.alloc_class = data["allocClass"]
+        unit.gpu_model = model
+        unit.gpu_count = len(data["gpus"])
+        unit.sellable = data["sellable"]
+        unit.not_sellable_reason = "" if data["sellable"] else data.get("notSellableReason", "")
+        unit.iommu_group = data.get("iommuGroup")
+        unit.numa_node = data.get("numaNode")
+        known = {gpu.address: gpu for gpu in unit.gpus.all()} if unit.address in units else {}
+        unit.save()
+        _apply_gpus(unit, data["gpus"], known, at)
+    present = {data["address"] for data in reported}
+    for unit in units.values():
+        if unit.address not in present and unit.gone_at is None:
+            unit.gone_at = at
+            unit.save(update_fields=["gone_at"])
+            causes.append(f"{unit.address} is gone")
+    return causes
+
+
+def _differences(unit: GpuUnit, data: dict[str, Any], model: GpuModel) -> list[str]:
+    found = []
+    if unit.alloc_class != data["allocClass"]:
+        found.append(f"{unit.address} changed class from {unit.alloc_class} to {data['allocClass']}")
+    if unit.gpu_model_id != model.pk:
+        found.append(f"{unit.address} changed GPU model to {model.name}")
+    if unit.gpu_count != len(data["gpus"]):
+        found.append(f"{unit.address} changed from {unit.gpu_count} to {len(data['gpus'])} GPUs")
+    return found
+
+
+def _apply_gpus(unit: GpuUnit, reported: list[dict[str, Any]], known: dict[str, Gpu], at: datetime) -> None:
+    for data in reported:
+        gpu = known.pop(data["address"], None) or Gpu(unit=unit, address=data["address"])
+        gpu.serial = data.get("serial", "")
+        if data["healthy"]:
+            gpu.failed_at, gpu.failure = None, ""
+        else:
+            gpu.failed_at, gpu.failure = gpu.failed_at or at, data.get("failure", "")
+        gpu.save()
+    Gpu.objects.filter(pk__in=[gpu.pk for gpu in known.values()]).delete()
+
+
+def _apply_host(node: Node, report: dict[str, Any]) -> None:
+    node.runtime = report.get("runtime", node.runtime)
+    host = report.get("host") or {}
+    node.cpu_cores = host.get("cpuCores", node.cpu_cores)
+    node.cpu_model = host.get("cpuModel", node.cpu_model)
+    node.ram_mb = host.get("ramMb", node.ram_mb)
+    node.disk_total_gb = host.get("diskTotalGb", node.disk_total_gb)
+    node.disk_free_gb = host.get("diskFreeGb", node.disk_free_gb)
+    node.tdx_enabled = host.get("tdx", node.tdx_enabled)
+
+
+def _models(slugs: set[str]) -> dict[str, GpuModel]:
+    """The catalogue's models by slug; one that nobody knows gets a hidden placeholder, to be completed later."""
+    found = {model.slug: model for model in GpuModel.objects.filter(slug__in=slugs)}
+    for slug in sorted(slugs - found.keys()):
+        found[slug], _ = GpuModel.objects.get_or_create(
+            slug=slug,
+            defaults={"name": f"Unknown ({slug})", "manufacturer": "unknown", "vram_gb": 0, "hidden": True},
+        )
+    return found
+
+
+def _open_generation(
+    node: Node, report: dict[str, Any], causes: list[str], at: datetime, actor: Actor
+) -> None:
+    kept = InventoryReport.objects.create(
+        node=node, sequence=report["sequence"], received_at=at, content=report
+    )
+    units = GpuUnit.objects.present().filter(node=node).select_related("gpu_model").order_by("address")
+    snapshot = [
+        {
+            "address": unit.address,
+            "allocClass": unit.alloc_class,
+            "gpuModel": unit.gpu_model.slug,
+            "gpuModelId": str(unit.gpu_model_id),
+            "gpuCount": unit.gpu_count,
+        }
+        for unit in units
+    ]
+    cause = "; ".join(causes)
+    TopologyGeneration.objects.create(
+        node=node,
+        number=node.topology_gen,
+        at=at,
+        report=kept,
+        cause=cause if len(cause) <= 200 else f"{cause[:199]}…",
+        units=snapshot,
+    )
+    record(
+        actor,
+        "node.topology_changed",
+        target_type="node",
+        target_id=str(node.pk),
+        org_id=node.organization_id,
+        before={"generation": node.topology_gen - 1},
+        after={"generation": node.topology_gen, "report": str(kept.pk), "changes": causes},
+        at=at,
+    )

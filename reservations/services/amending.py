@@ -1,0 +1,198 @@
+"""Changing and ending a reservation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+
+from nodes.models import Hold, HoldAudience, HoldUnit
+from nodes.services.locking import LockedNode, locked_for
+from openrelay import jobs
+from openrelay.audit.services.record import record
+from openrelay.errors import Conflict, Invalid
+from openrelay.identity.caller import Caller
+from reservations.models import Reservation, ReservationManager
+from reservations.services import announcing, contracts
+from reservations.services.booking import snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What to change; a field left as it is here stays as it is there.
+
+    `set_end` says that `ends_at` is meant, None being open-ended. `reaffirm_as` is the topology generation the
+    operator was shown, when they were shown one.
+    """
+
+    set_end: bool = False
+    ends_at: datetime | None = None
+    allowed_org_ids: Sequence[str] | None = None
+    managing_org_ids: Sequence[str] | None = None
+    reaffirm: bool = False
+    reaffirm_as: int | None = None
+
+
+def amend(
+    *, caller: Caller, node_id: UUID, reservation_id: UUID, changes: Changes, reason: str = ""
+) -> Reservation:
+    """Change a reservation's end, audience and managers, and re-affirm it, all or nothing.
+
+    The start is fixed. Removing an organization from the audience leaves its workloads running.
+
+    Raises NotFound unless the caller is an operator and the reservation is the node's; Conflict
+    RESERVATION_ENDED, RESERVATION_OVERLAP, TOPOLOGY_UNITS_MISSING, or INVALID_STATE when the node changed since
+    it was shown; Invalid UNKNOWN_ORG or VALIDATION_ERROR, also when nothing would change.
+    """
+    with locked_for(node_id, caller) as (held, caller):
+        contracts.require_operator(caller)
+        reservation = contracts.find(held, reservation_id)
+        contracts.require_not_ended(reservation)
+        require_shown(held, changes.reaffirm_as)
+        announcing.announce_steps(held, reservation)
+        before = snapshot(reservation)
+
+        changed = [
+            _set_end(held, caller, reservation, changes),
+            _set_parties(reservation, changes),
+            _reaffirm(held, reservation) if changes.reaffirm else False,
+        ]
+        if not any(changed):
+            raise Invalid(
+                "Nothing would change. Give an endsAt, audience, managers or reaffirm that differs."
+            )
+        reservation.updated_at = held.at
+        reservation.save(update_fields=["ends_at", "updated_at", "pinned_at"])
+
+        reservation = contracts.find(held, reservation_id)
+        announcing.announce_steps(held, reservation)
+        after = snapshot(reservation)
+        keys = [key for key in after if before[key] != after[key]]
+        record(
+            caller.actor,
+            "reservation.reaffirmed" if changed[2] else "reservation.amended",
+            target_type="reservation",
+            target_id=str(reservation.pk),
+            org_id=held.node.organization_id,
+            before={key: before[key] for key in keys},
+            after={key: after[key] for key in keys},
+            reason=reason,
+            at=held.at,
+        )
+        if reservation.ends_at is not None and changed[0]:
+            jobs.on_commit("reservations.announce", str(reservation.pk), eta=reservation.ends_at)
+        return reservation
+
+
+def cancel(
+    *, caller: Caller, node_id: UUID, reservation_id: UUID, reason: str = "", shown_gen: int | None = None
+) -> Reservation:
+    """End a pending, active or in-review reservation now. What runs on its units is left running.
+
+    Raises NotFound unless the caller is an operator and the reservation is the node's; Conflict
+    RESERVATION_ENDED when it already ended.
+    """
+    with locked_for(node_id, caller) as (held, caller):
+        contracts.require_operator(caller)
+        reservation = contracts.find(held, reservation_id)
+        contracts.require_not_ended(reservation)
+        require_shown(held, shown_gen)
+        announcing.announce_steps(held, reservation)
+
+        begun = reservation.starts_at < held.at
+        term = DateTimeTZRange(reservation.starts_at, held.at) if begun else DateTimeTZRange(empty=True)
+        Hold.objects.filter(pk=reservation.pk).update(term=term)
+        was = reservation.status
+        reservation.cancelled_at = reservation.updated_at = held.at
+        reservation.save(update_fields=["cancelled_at", "updated_at"])
+        record(
+            caller.actor,
+            "reservation.cancelled",
+            target_type="reservation",
+            target_id=str(reservation.pk),
+            org_id=held.node.organization_id,
+            before={"status": was},
+            after={"status": "cancelled"},
+            reason=reason,
+            at=held.at,
+        )
+        return contracts.find(held, reservation_id)
+
+
+def require_shown(held: LockedNode, shown_gen: int | None) -> None:
+    """Raise Conflict when the node's topology is no longer the generation that the operator was shown."""
+    if shown_gen is not None and shown_gen != held.node.topology_gen:
+        raise Conflict(
+            f"The node changed meanwhile: you decided on topology generation {shown_gen}, and it is now "
+            f"{held.node.topology_gen}. Look at its units again."
+        )
+
+
+def _set_end(held: LockedNode, caller: Caller, reservation: Reservation, changes: Changes) -> bool:
+    if not changes.set_end or changes.ends_at == reservation.ends_at:
+        return False
+    contracts.require_end_after(changes.ends_at, reservation.starts_at, held.at)
+    term = DateTimeTZRange(reservation.starts_at, changes.ends_at)
+    units = HoldUnit.objects.filter(hold_id=reservation.pk).values_list("unit_id", flat=True)
+    contracts.require_no_overlap(list(units), term, caller, apart_from=reservation.pk)
+    Hold.objects.filter(pk=reservation.pk).update(term=term)
+    reservation.ends_at = changes.ends_at
+    return True
+
+
+def _set_parties(reservation: Reservation, changes: Changes) -> bool:
+    if changes.allowed_org_ids is not None and not changes.allowed_org_ids:
+        raise Invalid("allowedOrgIds is empty. Name at least one organization that may place here.")
+    if changes.allowed_org_ids is None and changes.managing_org_ids is None:
+        return False
+    audience, managers = changes.allowed_org_ids, changes.managing_org_ids
+    named, platform = contracts.parties([*(audience or ()), *(managers or ())])
+    changed = False
+    if audience is not None:
+        wanted = {platform} | {org for org in named if str(org) in set(audience)}
+        changed |= _replace(HoldAudience, {"hold_id": reservation.pk}, set(reservation.audience_ids), wanted)
+    if managers is not None:
+        wanted = {org for org in named if str(org) in set(managers)}
+        changed |= _replace(
+            ReservationManager, {"reservation_id": reservation.pk}, set(reservation.manager_ids), wanted
+        )
+    return changed
+
+
+def _replace(model: Any, key: dict[str, UUID], present: set[UUID], wanted: set[UUID]) -> bool:
+    """Make the organizations of one side of a contract exactly `wanted`; returns whether that changed them."""
+    model.objects.filter(**key, organization_id__in=present - wanted).delete()
+    model.objects.bulk_create(model(**key, organization_id=org) for org in sorted(wanted - present))
+    return present != wanted
+
+
+def _reaffirm(held: LockedNode, reservation: Reservation) -> bool:
+    """Pin the hold to the node's present generation, and the facts of each unit to what they are now."""
+    rows = list(
+        HoldUnit.objects.filter(hold_id=reservation.pk).select_related("unit").order_by("unit__address")
+    )
+    missing = []
+    for row in rows:
+        if row.unit.gone_at is not None:
+            missing.append(f"{row.unit.address} is gone")
+        elif row.unit.alloc_class != row.pinned_class:
+            missing.append(
+                f"{row.unit.address} is now of class {row.unit.alloc_class}, not {row.pinned_class}"
+            )
+    if missing:
+        raise Conflict(
+            f"The reservation cannot be re-affirmed: {'; '.join(missing)}. Restore the hardware, or cancel the "
+            "reservation and make a new one.",
+            code="TOPOLOGY_UNITS_MISSING",
+        )
+    if reservation.hold.topology_gen == held.node.topology_gen:
+        return False
+    for row in rows:
+        row.pinned_model_id = row.unit.gpu_model_id
+        row.pinned_gpu_count = row.unit.gpu_count
+    HoldUnit.objects.bulk_update(rows, ["pinned_model", "pinned_gpu_count"])
+    Hold.objects.filter(pk=reservation.pk).update(topology_gen=held.node.topology_gen)
+    reservation.pinned_at = held.at
+    return True

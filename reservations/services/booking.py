@@ -1,0 +1,171 @@
+"""Making a reservation."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+
+from nodes.models import GpuUnit, Hold, HoldAudience, HoldUnit, Node
+from nodes.services.locking import locked_for
+from openrelay import jobs
+from openrelay.audit.services.record import record
+from openrelay.clock import rfc3339
+from openrelay.errors import Invalid
+from openrelay.identity.caller import Caller
+from openrelay.ids import new_id
+from reservations.models import Reservation, ReservationManager
+from reservations.querysets import Status
+from reservations.services import contracts
+
+# A start so little in the past is a slow request, not a wish to reserve the past.
+START_GRACE = timedelta(seconds=60)
+
+
+def reserve(
+    *,
+    caller: Caller,
+    node_id: UUID,
+    unit_ids: Sequence[str],
+    allowed_org_ids: Sequence[str],
+    managing_org_ids: Sequence[str] = (),
+    starts_at: datetime | None = None,
+    ends_at: datetime | None = None,
+    contract_ref: str = "",
+    reason: str = "",
+) -> Reservation:
+    """Reserve units of one node for an audience, from `starts_at` (now when None) to `ends_at` (None: open).
+
+    Units are PCI addresses. The platform ops organization always joins the audience. What runs on the units is
+    left running. Returns the reservation with its facts.
+
+    Raises NotFound unless the caller is an operator and the node exists; Invalid NODE_DECOMMISSIONED,
+    UNKNOWN_UNIT, UNIT_NOT_RESERVABLE, NODE_NOT_SINGLE_CLASS, UNKNOWN_ORG or VALIDATION_ERROR; Conflict
+    RESERVATION_OVERLAP.
+    """
+    with locked_for(node_id, caller) as (held, caller):
+        contracts.require_operator(caller)
+        node, at = held.node, held.at
+        if node.removed_at is not None:
+            raise Invalid(
+                "This node was removed; its units can no longer be reserved. Choose a node that is still enrolled.",
+                code="NODE_DECOMMISSIONED",
+            )
+        start = _start(starts_at, at)
+        contracts.require_end_after(ends_at, start, at)
+        units = _reservable_units(node, unit_ids)
+        named, platform = contracts.parties([*allowed_org_ids, *managing_org_ids])
+        audience = sorted({platform} | {org for org in named if str(org) in set(allowed_org_ids)})
+        managers = sorted(org for org in named if str(org) in set(managing_org_ids))
+        term = DateTimeTZRange(start, ends_at)
+        contracts.require_no_overlap([unit.pk for unit in units], term, caller)
+
+        hold = Hold(id=new_id(), node=node, term=term, topology_gen=node.topology_gen)
+        reservation = Reservation(
+            hold=hold,
+            starts_at=start,
+            ends_at=ends_at,
+            contract_ref=contract_ref,
+            reason=reason,
+            created_by=caller.actor.name,
+            created_at=at,
+            updated_at=at,
+            pinned_at=at,
+        )
+        hold.save(force_insert=True)
+        HoldAudience.objects.bulk_create(HoldAudience(hold=hold, organization_id=org) for org in audience)
+        HoldUnit.objects.bulk_create(
+            HoldUnit(
+                hold=hold,
+                node=node,
+                unit=unit,
+                term=term,
+                pinned_class=unit.alloc_class,
+                pinned_model_id=unit.gpu_model_id,
+                pinned_gpu_count=unit.gpu_count,
+            )
+            for unit in units
+        )
+        reservation.save(force_insert=True)
+        ReservationManager.objects.bulk_create(
+            ReservationManager(reservation=reservation, organization_id=org) for org in managers
+        )
+        _complete(reservation, audience, managers, [unit.address for unit in units], at)
+        record(
+            caller.actor,
+            "reservation.created",
+            target_type="reservation",
+            target_id=str(reservation.pk),
+            org_id=node.organization_id,
+            after=snapshot(reservation),
+            reason=reason,
+            at=at,
+        )
+        for moment in (start, ends_at):
+            if moment is not None and moment > at:
+                jobs.on_commit("reservations.announce", str(reservation.pk), eta=moment)
+        return reservation
+
+
+def snapshot(reservation: Reservation) -> dict[str, Any]:
+    """The contract as the audit trail keeps it."""
+    return {
+        "nodeId": str(reservation.hold.node_id),
+        "units": list(reservation.unit_addresses),
+        "released": list(reservation.released_addresses),
+        "audience": [str(org) for org in reservation.audience_ids],
+        "managers": [str(org) for org in reservation.manager_ids],
+        "startsAt": rfc3339(reservation.starts_at),
+        "endsAt": rfc3339(reservation.ends_at) if reservation.ends_at else None,
+        "topologyGen": reservation.hold.topology_gen,
+        "contractRef": reservation.contract_ref,
+    }
+
+
+def _start(wanted: datetime | None, at: datetime) -> datetime:
+    if wanted is None:
+        return at
+    if wanted < at - START_GRACE:
+        raise Invalid(
+            f"startsAt {rfc3339(wanted)} is in the past; it is {rfc3339(at)} now. Leave startsAt out to begin now."
+        )
+    return max(wanted, at)
+
+
+def _reservable_units(node: Node, unit_ids: Sequence[str]) -> list[GpuUnit]:
+    """The named units, once each and by address, when each of them and their node can be reserved."""
+    if not unit_ids:
+        raise Invalid("unitIds is empty. Name at least one GPU unit of the node by its PCI address.")
+    here = {unit.address: unit for unit in GpuUnit.objects.filter(node=node).order_by("address")}
+    wanted = sorted(set(unit_ids))
+    unknown = [address for address in wanted if address not in here]
+    if unknown:
+        raise Invalid(
+            f"The node has no GPU unit {', '.join(unknown)}. List its units to see what there is.",
+            code="UNKNOWN_UNIT",
+        )
+    refused = [(address, here[address].not_reservable_reason) for address in wanted]
+    refused = [(address, why) for address, why in refused if why]
+    if refused:
+        listed = "; ".join(f"{address}: {why}" for address, why in refused)
+        raise Invalid(f"Cannot be reserved: {listed}. Choose other units.", code="UNIT_NOT_RESERVABLE")
+    classes = {unit.alloc_class for unit in here.values() if unit.sellable and unit.gone_at is None}
+    if len(classes) > 1:
+        raise Invalid(
+            f"The node sells units of more than one class ({', '.join(sorted(classes))}), so none of them can be "
+            "reserved. Have its owner make it of one class.",
+            code="NODE_NOT_SINGLE_CLASS",
+        )
+    return [here[address] for address in wanted]
+
+
+def _complete(
+    reservation: Reservation, audience: list[UUID], managers: list[UUID], addresses: list[str], at: datetime
+) -> None:
+    """Give a fresh reservation the facts that `with_facts` would read back."""
+    reservation.audience_ids = audience
+    reservation.manager_ids = managers
+    reservation.unit_addresses = addresses
+    reservation.released_addresses = []
+    reservation.status = Status.PENDING if reservation.starts_at > at else Status.ACTIVE
