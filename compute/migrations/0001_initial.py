@@ -2,8 +2,9 @@
 
 import django.contrib.postgres.fields
 import django.db.models.deletion
-import openrelay.ids
 from django.db import migrations, models
+
+import openrelay.ids
 
 
 class Migration(migrations.Migration):

@@ -1,0 +1,150 @@
+"""Rights and facts on units: who claims them, which runs may still be on them, who waits for whom."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef
+
+from compute import states
+from compute.models import Claim, Occupancy, Run, Workload
+from compute.services.transitions import move_all
+from nodes.models import Node
+from openrelay import jobs
+from openrelay.audit.services.record import Actor
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimFacts:
+    """One unit that is claimed, and by whom."""
+
+    unit_id: UUID
+    address: str
+    workload_id: UUID
+    organization_id: UUID
+    tier: str
+    status: str
+    created_at: datetime  # the workload's
+
+
+@dataclass(frozen=True, slots=True)
+class OccupancyFacts:
+    """One unit that a run may be on. `claimed` says whether that run still has the right to it."""
+
+    unit_id: UUID
+    run_id: UUID
+    workload_id: UUID
+    claimed: bool
+
+
+def claims_on(node: Node | UUID) -> list[ClaimFacts]:
+    """Every claim on the node's units, by address, in one query."""
+    rows = (
+        Claim.objects.filter(node_id=node.pk if isinstance(node, Node) else node)
+        .order_by("unit__address")
+        .values_list(
+            "unit_id",
+            "unit__address",
+            "workload_id",
+            "workload__organization_id",
+            "workload__tier",
+            "workload__status",
+            "workload__created_at",
+        )
+    )
+    return [ClaimFacts(*row) for row in rows]
+
+
+def occupancies_on(node: Node | UUID) -> list[OccupancyFacts]:
+    """Every open occupancy of the node's units, the earliest of a unit first, in one query.
+
+    A unit with an open occupancy and no claim is draining.
+    """
+    claim = Claim.objects.filter(unit=OuterRef("unit"), run=OuterRef("run"))
+    rows = (
+        Occupancy.objects.open()
+        .filter(node_id=node.pk if isinstance(node, Node) else node)
+        .order_by("unit_id", "id")
+        .annotate(claimed=Exists(claim))
+        .values_list("unit_id", "run_id", "run__workload_id", "claimed")
+    )
+    return [OccupancyFacts(*row) for row in rows]
+
+
+def waits_for(runs: Iterable[Run]) -> dict[UUID, list[UUID]]:
+    """For each of the runs, the earlier runs that may still be on one of its units; a guest starts after
+    them.
+
+    One query. Runs that wait for nothing are left out.
+    """
+    ids = {run.pk for run in runs}
+    if not ids:
+        return {}
+    open_on_units = (
+        Occupancy.objects.open()
+        .filter(unit_id__in=Occupancy.objects.open().filter(run_id__in=ids).order_by().values("unit_id"))
+        .order_by("unit_id", "id")
+        .values_list("unit_id", "run_id")
+    )
+    earlier: dict[UUID, list[UUID]] = {}
+    waits: dict[UUID, list[UUID]] = {}
+    for unit_id, run_id in open_on_units:
+        before = earlier.setdefault(unit_id, [])
+        if run_id in ids and before:
+            known = waits.setdefault(run_id, [])
+            known += [other for other in before if other not in known]
+        before.append(run_id)
+    return waits
+
+
+def claim(workload: Workload, run: Run, unit_ids: Sequence[UUID], at: datetime) -> None:
+    """Give the workload's run the right to those units, and note that it may be on them, under the node's
+    lock.
+    """
+    Claim.objects.bulk_create(
+        [
+            Claim(unit_id=unit_id, workload=workload, run=run, node_id=run.node_id, created_at=at)
+            for unit_id in unit_ids
+        ]
+    )
+    Occupancy.objects.bulk_create(
+        [Occupancy(run=run, unit_id=unit_id, node_id=run.node_id, opened_at=at) for unit_id in unit_ids]
+    )
+
+
+def give_up(workload_ids: Iterable[UUID], at: datetime) -> None:
+    """End the right of those workloads to their units, under the lock of their node, and have their guests
+    torn down.
+
+    What a guest may still be on stays occupied until the agent, or an operator, says otherwise.
+    """
+    ids = list(workload_ids)
+    Claim.objects.filter(workload_id__in=ids).delete()
+    for run in Run.objects.wanted().filter(workload_id__in=ids):
+        Run.objects.filter(pk=run.pk).update(desired=Run.Desired.GONE, gone_asked_at=at)
+        jobs.on_commit("compute.tear_down", str(run.pk))
+
+
+def close(run: Run, *, by: str, at: datetime, override_reason: str = "") -> None:
+    """Note that the run is on none of its units any more, under the node's lock.
+
+    `by` is `Occupancy.AGENT`, or the operator who overrides for `override_reason`.
+    """
+    Occupancy.objects.open().filter(run=run).update(
+        closed_at=at, closed_by=by, override_reason=override_reason
+    )
+    Run.objects.filter(pk=run.pk).update(closed_at=at)
+    run.closed_at = at
+
+
+def let_waiting_deploy(node: Node, *, actor: Actor, at: datetime) -> None:
+    """Bring the node's pending workloads whose units nobody else is on any more to deploying, under its lock.
+    """
+    pending = (
+        Run.objects.wanted().filter(node=node, workload__status=states.PENDING).select_related("workload")
+    )
+    runs = list(pending.order_by("created_at", "id"))
+    waits = waits_for(runs)
+    ready = [run.workload for run in runs if run.pk not in waits]
+    move_all(ready, states.DEPLOYING, reason="", actor=actor, at=at)

@@ -1,0 +1,87 @@
+"""Changing a workload's status: the one place that writes it, by the table of states."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from compute import states
+from compute.models import Workload
+from openrelay.audit.services.record import Actor, AuditEntry, record_all
+from openrelay.errors import Conflict
+
+
+def facts(workload: Workload) -> dict[str, Any]:
+    """What the audit log shows of a workload's state."""
+    shown = {"status": workload.status}
+    if workload.status_reason:
+        shown["statusReason"] = workload.status_reason
+    return shown
+
+
+def move(workload: Workload, target: str, *, reason: str, actor: Actor, at: datetime, note: str = "") -> None:
+    """Bring one workload to `target`, under the lock of its node; see `move_all`."""
+    if not states.may(workload.status, target):
+        raise Conflict(f"{workload.name} is {workload.status}; from there it cannot become {target}.")
+    move_all([workload], target, reason=reason, actor=actor, at=at, note=note)
+
+
+def move_all(
+    workloads: Sequence[Workload],
+    target: str,
+    *,
+    reason: str,
+    actor: Actor,
+    at: datetime,
+    note: str = "",
+    after: dict[Any, dict[str, Any]] | None = None,
+) -> None:
+    """Bring workloads of one node to `target` with `reason` as their statusReason, under the node's lock.
+
+    The rows are updated on the condition that they still are what was read. Each gets one audit event, `vm.`
+    and the target, with `note` as its reason and what `after` has for its id beside the new state. The
+    objects given are brought up to date.
+
+    Raises Conflict (INVALID_STATE) when one of them is no longer in a state from which the table lets it go
+    there.
+    """
+    if not workloads:
+        return
+    befores = {workload.pk: facts(workload) for workload in workloads}
+    values: dict[str, Any] = {"status": target, "status_reason": reason[:300], "updated_at": at}
+    if target == states.RUNNING:
+        values["interrupted_at"] = None
+    elif target == states.INTERRUPTED:
+        values["interrupted_at"] = at
+    elif target == states.TERMINATED:
+        values["terminated_at"] = at
+    elif target == states.DEPLOYING:
+        values["started_at"] = values["interrupted_at"] = None
+    rows = Workload.objects.filter(
+        pk__in=befores, status__in={workload.status for workload in workloads} & set(states.sources(target))
+    )
+    if rows.update(**values) != len(befores):
+        raise Conflict(
+            f"The state changed meanwhile; it can no longer become {target}. Look again and repeat."
+        )
+    for workload in workloads:
+        if target == states.RUNNING and befores[workload.pk]["status"] == states.DEPLOYING:
+            Workload.objects.filter(pk=workload.pk).update(started_at=at)
+            workload.started_at = at
+        for name, value in values.items():
+            setattr(workload, name, value)
+    record_all(
+        [
+            AuditEntry(
+                actor=actor,
+                event=f"vm.{target}",
+                target_type="vm",
+                target_id=workload.pk,
+                org_id=workload.organization_id,
+                before=befores[workload.pk],
+                after={**facts(workload), **(after or {}).get(workload.pk, {})},
+                reason=note,
+                at=at,
+            )
+            for workload in workloads
+        ]
+    )
