@@ -1,0 +1,110 @@
+"""What surrounds every request: its id and origin, and the console's cookies where the console is."""
+
+import ipaddress
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import MiddlewareNotUsed
+from django.core.handlers.exception import convert_exception_to_response
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.module_loading import import_string
+
+Handler = Callable[[HttpRequest], HttpResponseBase]
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
+_API = re.compile(r"/(v1|api|livez|readyz|openapi\.(json|yaml))(/|$)")
+
+
+def is_api_path(path: str) -> bool:
+    """Whether a path belongs to the API, where every answer is JSON and no cookie counts."""
+    return _API.match(path) is not None
+
+
+def source_ip(request: HttpRequest) -> str:
+    """Where a request came from: the peer, or what our own `TRUSTED_PROXIES` proxies say of it."""
+    peer: str = request.META.get("REMOTE_ADDR", "")
+    trusted = settings.TRUSTED_PROXIES
+    if trusted:
+        # Each proxy of ours appends whom it saw; what stands further left was written by the client.
+        hops = [hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",") if hop.strip()]
+        if hops:
+            peer = hops[-min(trusted, len(hops))]
+    try:
+        return str(ipaddress.ip_address(peer))
+    except ValueError:
+        return ""
+
+
+class RequestIdMiddleware:
+    """Gives each request an id, its own if it brings a sane one, and says it back in `X-Request-Id`."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        given = request.META.get("HTTP_X_REQUEST_ID", "")
+        request.request_id = given if _SANE_ID.fullmatch(given) else str(uuid.uuid4())  # type: ignore[attr-defined]
+        request.source_ip = source_ip(request)  # type: ignore[attr-defined]
+        response = self.get_response(request)
+        response.headers["X-Request-Id"] = request.request_id  # type: ignore[attr-defined]
+        return response
+
+
+class ConsoleOnly:
+    """Runs the middleware of `CONSOLE_MIDDLEWARE` for every path but the API's.
+
+    The chain is built as Django builds its own, so that each keeps all of its hooks: a middleware that is only
+    called, without its `process_view`, would be a CSRF check that never checks.
+    """
+
+    def __init__(self, get_response: Handler) -> None:
+        self.api = get_response
+        self.view_hooks: list[Callable[..., HttpResponse | None]] = []
+        self.template_hooks: list[Callable[..., Any]] = []
+        self.exception_hooks: list[Callable[..., HttpResponse | None]] = []
+        handler: Handler = get_response
+        for path in reversed(settings.CONSOLE_MIDDLEWARE):
+            try:
+                middleware = import_string(path)(handler)
+            except MiddlewareNotUsed:
+                continue
+            if hasattr(middleware, "process_view"):
+                self.view_hooks.insert(0, middleware.process_view)
+            if hasattr(middleware, "process_template_response"):
+                self.template_hooks.append(middleware.process_template_response)
+            if hasattr(middleware, "process_exception"):
+                self.exception_hooks.append(middleware.process_exception)
+            handler = convert_exception_to_response(middleware)
+        self.console: Handler = handler
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.api(request) if is_api_path(request.path_info) else self.console(request)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> HttpResponse | None:
+        if is_api_path(request.path_info):
+            return None
+        for hook in self.view_hooks:
+            response = hook(request, view, args, kwargs)
+            if response is not None:
+                return response
+        return None
+
+    def process_template_response(self, request: HttpRequest, response: Any) -> Any:
+        if not is_api_path(request.path_info):
+            for hook in self.template_hooks:
+                response = hook(request, response)
+        return response
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if not is_api_path(request.path_info):
+            for hook in self.exception_hooks:
+                response = hook(request, exception)
+                if response is not None:
+                    return response
+        return None

@@ -1,0 +1,3 @@
+from openrelay.api.models.idempotency_key import IdempotencyKey
+
+__all__ = ["IdempotencyKey"]

@@ -1,0 +1,284 @@
+"""Input serializers that take a body exactly as it is: nothing coerced, nothing unknown ignored."""
+
+import datetime as dt
+import re
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rest_framework import serializers
+from rest_framework.fields import SkipField, empty, get_error_detail
+from rest_framework.settings import api_settings
+
+from openrelay.errors import Invalid
+from openrelay.ids import parse_id
+
+_SHOWN_AT_MOST: Final = 5
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_RFC3339 = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+
+#: What DRF's own messages become after a field's name.
+_COMMON: Final = {"required": "is required", "null": "must not be null"}
+
+
+def _in_query(field: serializers.Field) -> bool:  # type: ignore[type-arg]
+    return bool(field.context.get("query"))
+
+
+class StrictCharField(serializers.CharField):
+    """A string, as given: not trimmed, without control characters but tab and newline.
+
+    `max_length` and `min_length` are in characters; an empty one is refused unless `allow_blank`.
+    """
+
+    default_error_messages = {
+        **_COMMON,
+        "invalid": "must be a string",
+        "blank": "must not be empty",
+        "max_length": "must be at most {max_length} characters",
+        "min_length": "must be at least {min_length} characters",
+        "control": "must not have control characters",
+    }
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("trim_whitespace", False)
+        kwargs.setdefault("max_length", 1000)
+        super().__init__(**kwargs)
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        if _CONTROL.search(data):
+            self.fail("control")
+        return data
+
+    def run_validation(self, data: Any = empty) -> Any:
+        if data == "" or (isinstance(data, str) and not data.strip()):
+            if not self.allow_blank:
+                self.fail("blank")
+            return data
+        return super().run_validation(data)
+
+
+class StrictIntegerField(serializers.IntegerField):
+    """An integer written as one: neither "5" nor true nor 5.0. In a query, plain digits."""
+
+    default_error_messages = {
+        **_COMMON,
+        "invalid": "must be an integer",
+        "max_value": "must be at most {max_value}",
+        "min_value": "must be at least {min_value}",
+    }
+
+    def __init__(self, **kwargs: Any) -> None:
+        # What a PostgreSQL bigint holds, unless the field knows better.
+        kwargs.setdefault("max_value", 2**63 - 1)
+        kwargs.setdefault("min_value", -(2**63))
+        super().__init__(**kwargs)
+
+    def to_internal_value(self, data: Any) -> int:
+        if _in_query(self) and isinstance(data, str) and re.fullmatch(r"-?[0-9]{1,18}", data):
+            return int(data)
+        if isinstance(data, bool) or not isinstance(data, int):
+            self.fail("invalid")
+        return data
+
+
+class StrictBooleanField(serializers.BooleanField):
+    """true or false, not what reads like one. In a query, the words."""
+
+    default_error_messages = {**_COMMON, "invalid": "must be true or false"}
+
+    def to_internal_value(self, data: Any) -> bool:
+        if _in_query(self) and data in ("true", "false"):
+            return bool(data == "true")
+        if not isinstance(data, bool):
+            self.fail("invalid")
+        return data
+
+
+class StrictChoiceField(serializers.ChoiceField):
+    """One of some strings."""
+
+    default_error_messages = {**_COMMON, "invalid_choice": "must be one of {allowed}"}
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str) or data not in self.choices:
+            self.fail("invalid_choice", allowed=", ".join(str(choice) for choice in self.choices))
+        return data
+
+
+class StrictListField(serializers.ListField):
+    """A list; `max_length` is in items (1000 unless given)."""
+
+    default_error_messages = {
+        **_COMMON,
+        "not_a_list": "must be a list",
+        "empty": "must not be empty",
+        "max_length": "must have at most {max_length} items",
+        "min_length": "must have at least {min_length} items",
+    }
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("max_length", 1000)
+        super().__init__(**kwargs)
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        if not isinstance(data, list):
+            self.fail("not_a_list")
+        return super().to_internal_value(data)  # type: ignore[no-any-return]
+
+
+class StrictMapField(serializers.DictField):
+    """An object of names the caller chooses; `max_length` is in entries."""
+
+    default_error_messages = {
+        **_COMMON,
+        "not_a_dict": "must be an object",
+        "max_length": "must have at most {max_length} entries",
+    }
+
+    def __init__(self, *, max_length: int = 200, **kwargs: Any) -> None:
+        self.max_length = max_length
+        super().__init__(**kwargs)
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        if isinstance(data, dict) and len(data) > self.max_length:
+            self.fail("max_length", max_length=self.max_length)
+        return super().to_internal_value(data)  # type: ignore[no-any-return]
+
+
+class IdField(serializers.Field):  # type: ignore[type-arg]
+    """An id in its canonical form, as a UUID."""
+
+    default_error_messages = {**_COMMON, "invalid": "must be an id"}
+
+    def to_internal_value(self, data: Any) -> uuid.UUID:
+        value = parse_id(data)
+        if value is None:
+            self.fail("invalid")
+        return value
+
+    def to_representation(self, value: Any) -> str:
+        return str(value)
+
+
+class TimeField(serializers.Field):  # type: ignore[type-arg]
+    """An RFC 3339 time with its offset, as an aware time in UTC.
+
+    With `empty_is_none`, "" and null read as None.
+    """
+
+    default_error_messages = {
+        **_COMMON,
+        "invalid": "must be an RFC 3339 time such as 2030-01-31T12:00:00Z",
+        "offset": "must have an offset: end it with Z or +hh:mm",
+        "precision": "must have at most 6 digits after the second",
+        "unreal": "is not a time that exists",
+    }
+
+    def __init__(self, *, empty_is_none: bool = False, **kwargs: Any) -> None:
+        self.empty_is_none = empty_is_none
+        kwargs.setdefault("allow_null", empty_is_none)
+        super().__init__(**kwargs)
+
+    def to_internal_value(self, data: Any) -> dt.datetime | None:
+        if data == "" and self.empty_is_none:
+            return None
+        if not isinstance(data, str) or len(data) > 64:
+            self.fail("invalid")
+        # A query spells a plus as a space unless it is escaped, which few remember.
+        text = re.sub(r" ([0-9]{2}:[0-9]{2})$", r"+\1", data) if _in_query(self) and len(data) > 19 else data
+        match = _RFC3339.fullmatch(text)
+        if match is None:
+            self.fail("offset" if _RFC3339.fullmatch(text + "Z") else "invalid")
+        date, time, fraction, offset = match.groups()
+        if fraction is not None and len(fraction) > 7:
+            self.fail("precision")
+        if offset[0] in "+-" and offset[4:] > "59":
+            self.fail("unreal")
+        try:
+            moment = dt.datetime.fromisoformat(
+                f"{date}T{time}{(fraction or '.0').ljust(7, '0')}{offset.upper()}"
+            )
+            return moment.astimezone(dt.UTC)
+        except (ValueError, OverflowError):
+            self.fail("unreal")
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+class StrictSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """The shape of one operation's input. Fields are named as in JSON, with `source` for Python's name."""
+
+    default_error_messages = {**_COMMON, "invalid": "must be an object"}
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        if not isinstance(data, Mapping):
+            raise serializers.ValidationError({api_settings.NON_FIELD_ERRORS_KEY: ["must be an object"]})
+        errors: dict[str, Any] = {
+            str(name)[:60]: ["is not a field of this request"] for name in data if name not in self.fields
+        }
+        values: dict[str, Any] = {}
+        for field in self._writable_fields:
+            try:
+                value = field.run_validation(data.get(field.field_name, empty))
+            except serializers.ValidationError as error:
+                errors[field.field_name] = error.detail
+            except SkipField:
+                continue
+            else:
+                values[field.source] = value
+        if errors:
+            raise serializers.ValidationError(errors)
+        return values
+
+
+def read(
+    serializer_class: type[serializers.Serializer],
+    data: Any,
+    *,
+    query: bool = False,  # type: ignore[type-arg]
+) -> dict[str, Any]:
+    """What `serializer_class` makes of `data`.
+
+    Raises Invalid (VALIDATION_ERROR) with a sentence that names each faulty field by its path, such as `unitIds[2]`.
+    """
+    serializer = serializer_class(data=data, context={"query": query})
+    try:
+        return serializer.run_validation(data)  # type: ignore[no-any-return]
+    except serializers.ValidationError as error:
+        faults = list(_faults(get_error_detail(error) if not hasattr(error, "detail") else error.detail, ""))
+    shown = "; ".join(faults[:_SHOWN_AT_MOST])
+    more = f"; and {len(faults) - _SHOWN_AT_MOST} more" if len(faults) > _SHOWN_AT_MOST else ""
+    raise Invalid(f"{shown}{more}.")
+
+
+def _faults(detail: Any, path: str) -> list[str]:
+    if isinstance(detail, Mapping):
+        return [
+            fault
+            for name, inner in detail.items()
+            for fault in _faults(
+                inner,
+                path
+                if name == api_settings.NON_FIELD_ERRORS_KEY
+                else f"{path}[{name}]"
+                if isinstance(name, int)
+                else f"{path}.{name}"
+                if path
+                else ascii(name)[1:-1],
+            )
+        ]
+    if isinstance(detail, list):
+        faults = []
+        for position, inner in enumerate(detail):
+            if isinstance(inner, str):
+                faults.append(f"{path or 'The request'} {str(inner).rstrip('.')}")
+            elif inner:
+                faults.extend(_faults(inner, f"{path}[{position}]"))
+        return faults
+    return [f"{path or 'The request'} {str(detail).rstrip('.')}"]

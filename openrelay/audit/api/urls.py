@@ -1,0 +1,5 @@
+"""Paths of the audit log."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

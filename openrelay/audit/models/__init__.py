@@ -1,0 +1,3 @@
+from openrelay.audit.models.audit_event import AuditEvent
+
+__all__ = ["AuditEvent"]

@@ -1,0 +1,5 @@
+"""Paths of identity."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

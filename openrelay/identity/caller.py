@@ -1,0 +1,133 @@
+"""Who is asking, and what they may do: computed once a request, from a key or a session."""
+
+import dataclasses
+import uuid
+from dataclasses import dataclass
+from typing import Literal
+
+from openrelay.audit.actor import SYSTEM, Actor
+from openrelay.errors import Forbidden
+from openrelay.identity.permissions import PLATFORM_ACTIONS, SESSION_ONLY_ACTIONS, role_actions
+from openrelay.ids import parse_id
+
+Kind = Literal["user", "api_key", "node", "system"]
+
+# The same for an organization of somebody else and for one that never existed.
+FOREIGN_ORGANIZATION = "You do not act in this organization. Use the id of one that GET /v1/whoami shows you."
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One organization a person is a member of."""
+
+    organization_id: uuid.UUID
+    organization_name: str
+    is_platform_ops: bool
+    role: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Someone acting in one organization.
+
+    `actions` is what is left of the role and, for a key, its ceiling. `is_operator` says that the organization is
+    the platform ops one; being an operator in something takes the action as well.
+    """
+
+    kind: Kind
+    organization_id: uuid.UUID
+    organization_name: str
+    is_operator: bool
+    actions: frozenset[str]
+    actor: Actor
+    user_id: uuid.UUID | None = None
+    key_id: uuid.UUID | None = None
+    session_id: uuid.UUID | None = None
+    node_id: uuid.UUID | None = None
+    role: str | None = None
+    # A key's own ceiling, to tell what refused: the key or its maker's role.
+    ceiling: frozenset[str] | None = None
+    # Every organization a person may act in.
+    places: tuple[Place, ...] = ()
+
+    @property
+    def principal(self) -> str:
+        """Who it is, without where from: "user:<id>", "key:<id>", "node:<id>" or "system"."""
+        return self.actor.name
+
+    def may(self, action: str) -> bool:
+        """Whether the caller holds an action in the organization it acts in."""
+        return action in self.actions
+
+    def operates(self, action: str) -> bool:
+        """Whether the caller is an operator with the action at hand."""
+        return self.is_operator and action in self.actions
+
+    def require(self, action: str) -> None:
+        """Refuse a caller that does not hold `action`.
+
+        Raises Forbidden (FORBIDDEN) with `permission` and `deniedBy`: "platform" for what only operators or people
+        can hold, "key" when the key's ceiling lacks it, "role" when the role does.
+        """
+        if action in self.actions:
+            return
+        raise Forbidden(
+            f"This needs {action or 'a permission that nobody holds'}, and {self._lack(action)}.",
+            permission=action,
+            deniedBy=self.denied_by(action),
+        )
+
+    def denied_by(self, action: str) -> str:
+        """What keeps `action` from a caller that lacks it: "platform", "key" or "role"."""
+        if self.kind in ("node", "system") or (action in PLATFORM_ACTIONS and not self.is_operator):
+            return "platform"
+        if self.kind == "api_key":
+            if action in SESSION_ONLY_ACTIONS:
+                return "platform"
+            if self.ceiling is not None and action not in self.ceiling:
+                return "key"
+        return "role"
+
+    def _lack(self, action: str) -> str:
+        match self.denied_by(action):
+            case "platform" if action in PLATFORM_ACTIONS:
+                return "only the platform's operators can hold it"
+            case "platform":
+                return "this kind of credential cannot hold it"
+            case "key":
+                return "the API key's permissions do not include it; use a key that has it"
+        if self.kind == "api_key":
+            return "the role of the person who made this key does not include it"
+        return "your role in this organization does not include it; ask an owner or admin"
+
+    def in_org(self, organization_id: uuid.UUID | str) -> "Caller":
+        """The caller acting in that organization.
+
+        Raises Forbidden (FORBIDDEN), the same for another's organization as for one that does not exist.
+        """
+        wanted = organization_id if isinstance(organization_id, uuid.UUID) else parse_id(organization_id)
+        if wanted is not None and wanted == self.organization_id:
+            return self
+        for place in self.places:
+            if place.organization_id == wanted:
+                return dataclasses.replace(
+                    self,
+                    organization_id=place.organization_id,
+                    organization_name=place.organization_name,
+                    is_operator=place.is_platform_ops,
+                    role=place.role,
+                    actions=role_actions(place.role, platform_ops=place.is_platform_ops),
+                )
+        raise Forbidden(FOREIGN_ORGANIZATION)
+
+
+def system_caller(organization_id: uuid.UUID = uuid.UUID(int=0), *, actor: Actor = SYSTEM) -> Caller:
+    """The platform itself, for tasks and management commands: an operator with every action."""
+    return Caller(
+        kind="system",
+        organization_id=organization_id,
+        organization_name="",
+        is_operator=True,
+        actions=role_actions("owner", platform_ops=True),
+        actor=actor,
+    )

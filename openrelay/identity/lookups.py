@@ -1,0 +1,137 @@
+"""The two queries every request begins with: what a key or a session stands for, and the database's time.
+
+They are SQL by hand because they run on every request, and again in every change's own transaction.
+"""
+
+import datetime as dt
+import uuid
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import connection
+
+from openrelay.identity.caller import Place
+
+_KEY = """
+SELECT key.id, key.name, key.prefix, key.permissions, key.ip_ranges, key.expires_at, key.revoked_at,
+       key.last_used_at, org.id, org.name, org.is_platform_ops, key.created_by_id, maker.is_active, place.role, {now}
+FROM identity_apikey key
+JOIN identity_organization org ON org.id = key.organization_id
+LEFT JOIN identity_user maker ON maker.id = key.created_by_id
+LEFT JOIN identity_membership place ON place.user_id = key.created_by_id
+     AND place.organization_id = key.organization_id AND place.joined_at IS NOT NULL
+WHERE key.{column} = %s
+"""
+
+_SESSION = """
+SELECT session.id, session.organization_id, session.expires_at, session.revoked_at, person.id, person.is_active,
+       org.id, org.name, org.is_platform_ops, place.role, {now}
+FROM identity_sessiontoken session
+JOIN identity_user person ON person.id = session.user_id
+LEFT JOIN identity_membership place ON place.user_id = person.id AND place.joined_at IS NOT NULL
+LEFT JOIN identity_organization org ON org.id = place.organization_id
+WHERE session.{column} = %s
+ORDER BY org.name, org.id
+"""
+
+_PERSON = """
+SELECT NULL, NULL, NULL, NULL, person.id, person.is_active,
+       org.id, org.name, org.is_platform_ops, place.role, {now}
+FROM identity_user person
+LEFT JOIN identity_membership place ON place.user_id = person.id AND place.joined_at IS NOT NULL
+LEFT JOIN identity_organization org ON org.id = place.organization_id
+WHERE person.{column} = %s
+ORDER BY org.name, org.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """A key as it is stored, with its organization and its maker's place there, at the time `at`."""
+
+    id: uuid.UUID
+    name: str
+    prefix: str
+    permissions: tuple[str, ...]
+    ip_ranges: tuple[str, ...]
+    expires_at: dt.datetime | None
+    revoked_at: dt.datetime | None
+    last_used_at: dt.datetime | None
+    organization_id: uuid.UUID
+    organization_name: str
+    is_platform_ops: bool
+    created_by: uuid.UUID | None
+    maker_role: str | None
+    at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """A person with every organization they have joined, and the session they came by, at the time `at`."""
+
+    session_id: uuid.UUID | None
+    organization_id: uuid.UUID | None
+    expires_at: dt.datetime | None
+    revoked_at: dt.datetime | None
+    user_id: uuid.UUID
+    user_is_active: bool
+    places: tuple[Place, ...]
+    at: dt.datetime
+
+
+def key_by(column: str, value: object) -> KeyFacts | None:
+    """The key whose `column` ("sha256" or "id") is `value`, in one query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_KEY.format(now=settings.CLOCK_SQL, column=column), [value])
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    (key_id, name, prefix, permissions, ip_ranges, expires_at, revoked_at, last_used_at) = row[:8]
+    (organization_id, organization_name, is_platform_ops, created_by, maker_is_active, maker_role, at) = row[
+        8:
+    ]
+    return KeyFacts(
+        id=key_id,
+        name=name,
+        prefix=prefix,
+        permissions=tuple(permissions),
+        ip_ranges=tuple(ip_ranges),
+        expires_at=expires_at,
+        revoked_at=revoked_at,
+        last_used_at=last_used_at,
+        organization_id=organization_id,
+        organization_name=organization_name,
+        is_platform_ops=is_platform_ops,
+        created_by=created_by,
+        maker_role=maker_role if maker_is_active else None,
+        at=at,
+    )
+
+
+def session_by(column: str, value: object) -> SessionFacts | None:
+    """The session whose `column` ("sha256" or "id") is `value`, in one query."""
+    return _person(_SESSION, column, value)
+
+
+def person_by_id(user_id: uuid.UUID) -> SessionFacts | None:
+    """A person who came without a session token, by the console's own cookie, in one query."""
+    return _person(_PERSON, "id", user_id)
+
+
+def _person(sql: str, column: str, value: object) -> SessionFacts | None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql.format(now=settings.CLOCK_SQL, column=column), [value])
+        rows = cursor.fetchall()
+    if not rows:
+        return None
+    session_id, organization_id, expires_at, revoked_at, user_id, is_active = rows[0][:6]
+    return SessionFacts(
+        session_id=session_id,
+        organization_id=organization_id,
+        expires_at=expires_at,
+        revoked_at=revoked_at,
+        user_id=user_id,
+        user_is_active=is_active,
+        places=tuple(Place(row[6], row[7], row[8], row[9]) for row in rows if row[6] is not None),
+        at=rows[0][10],
+    )

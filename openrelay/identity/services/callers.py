@@ -1,0 +1,207 @@
+"""From a credential to a caller, and again from a caller to what it is now."""
+
+import datetime as dt
+import ipaddress
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+
+from django.db import connection
+
+from openrelay import clock
+from openrelay.audit.actor import Actor
+from openrelay.errors import Forbidden, Unauthenticated
+from openrelay.identity import secrets
+from openrelay.identity.caller import FOREIGN_ORGANIZATION, Caller
+from openrelay.identity.lookups import KeyFacts, SessionFacts, key_by, person_by_id, session_by
+from openrelay.identity.permissions import (
+    EVERYONE,
+    PLATFORM_ACTIONS,
+    SESSION_ONLY_ACTIONS,
+    actions_of,
+    role_actions,
+)
+
+#: For how many seconds a key's look-up may serve further reads.
+REMEMBER_SECONDS = 1.0
+LAST_USE_EVERY = dt.timedelta(minutes=1)
+_REMEMBERED_AT_MOST = 10_000
+
+_UNKNOWN = (
+    "This credential is not known here. Send `Authorization: Bearer` with an API key or a session token."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    facts: KeyFacts
+    monotonic: float
+
+
+_remembered: dict[str, _Remembered] = {}
+_remembered_lock = threading.Lock()
+
+
+def forget_keys() -> None:
+    """Drop this process's memory of keys, so that a change made here shows here at once."""
+    with _remembered_lock:
+        _remembered.clear()
+
+
+def authenticate(secret: str, *, source_ip: str, request_id: str, read_only: bool) -> Caller:
+    """The caller that a bearer credential stands for.
+
+    `source_ip` is where the request came from; `read_only` lets a look-up of the last second serve. Raises
+    Unauthenticated (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden when a key is used from an address
+    outside its ranges.
+    """
+    if secret.startswith(secrets.API_KEY):
+        return _from_key(secrets.digest(secret), source_ip, request_id, read_only=read_only)
+    if secret.startswith(secrets.SESSION):
+        session = session_by("sha256", secrets.digest(secret))
+        if session is None:
+            raise Unauthenticated(_UNKNOWN)
+        return _session_caller(session, session.organization_id, source_ip, request_id)
+    raise Unauthenticated(_UNKNOWN)
+
+
+def console_caller(
+    user_id: uuid.UUID, organization_id: uuid.UUID, *, source_ip: str, request_id: str
+) -> Caller:
+    """The caller that a person signed in to the console is, acting in one of their organizations.
+
+    Raises Unauthenticated (UNAUTHORIZED) for someone no longer active, Forbidden for an organization not theirs.
+    """
+    person = person_by_id(user_id)
+    if person is None:
+        raise Unauthenticated(_UNKNOWN)
+    return _session_caller(person, organization_id, source_ip, request_id)
+
+
+def reread(caller: Caller) -> tuple[Caller, dt.datetime]:
+    """What `caller` may do now, and the database's time, read by one query in the current transaction.
+
+    Call it right after taking the lock of what is changed: nothing that was revoked, expired or demoted before then
+    passes. A node's or the platform's own caller stays as it is. Raises Unauthenticated (UNAUTHORIZED,
+    REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden for a person no longer in the organization.
+    """
+    actor = caller.actor
+    if caller.key_id is not None:
+        facts = key_by("id", caller.key_id)
+        if facts is None:
+            raise Unauthenticated(_UNKNOWN)
+        return _key_caller(facts, facts.at, actor.source_ip, actor.request_id), facts.at
+    if caller.user_id is not None:
+        session = session_by("id", caller.session_id) if caller.session_id else person_by_id(caller.user_id)
+        if session is None:
+            raise Unauthenticated(_UNKNOWN)
+        now = _session_caller(session, caller.organization_id, actor.source_ip, actor.request_id)
+        return now, session.at
+    return caller, clock.read()
+
+
+def _from_key(sha256: str, source_ip: str, request_id: str, *, read_only: bool) -> Caller:
+    entry = _remembered.get(sha256) if read_only else None
+    if entry is not None:
+        elapsed = time.monotonic() - entry.monotonic
+        if elapsed < REMEMBER_SECONDS:
+            at = entry.facts.at + dt.timedelta(seconds=elapsed)
+            return _key_caller(entry.facts, at, source_ip, request_id)
+    # Before the query: what it tells can only be younger than this.
+    started = time.monotonic()
+    facts = key_by("sha256", sha256)
+    if facts is None:
+        raise Unauthenticated(_UNKNOWN)
+    caller = _key_caller(facts, facts.at, source_ip, request_id)
+    with _remembered_lock:
+        if len(_remembered) >= _REMEMBERED_AT_MOST:
+            _remembered.clear()
+        _remembered[sha256] = _Remembered(facts, started)
+    if facts.last_used_at is None or facts.at - facts.last_used_at >= LAST_USE_EVERY:
+        _note_use(facts)
+    return caller
+
+
+def _note_use(facts: KeyFacts) -> None:
+    # The condition again in the statement: of many requests at once, one writes.
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE identity_apikey SET last_used_at = %s WHERE id = %s AND (last_used_at IS NULL OR last_used_at <= %s)",
+            [facts.at, facts.id, facts.at - LAST_USE_EVERY],
+        )
+
+
+def _key_caller(facts: KeyFacts, at: dt.datetime, source_ip: str, request_id: str) -> Caller:
+    if facts.revoked_at is not None:
+        raise Unauthenticated("This API key was revoked. Use another one.", code="REVOKED_API_KEY")
+    if facts.expires_at is not None and facts.expires_at <= at:
+        raise Unauthenticated("This API key has expired. Use another one.", code="EXPIRED_API_KEY")
+    if facts.ip_ranges and not in_ranges(source_ip, facts.ip_ranges):
+        raise Forbidden(
+            "This API key may not be used from this address. Use it from one of its address ranges.",
+            deniedBy="key",
+        )
+    ceiling = actions_of(facts.permissions) | EVERYONE
+    return Caller(
+        kind="api_key",
+        organization_id=facts.organization_id,
+        organization_name=facts.organization_name,
+        is_operator=facts.is_platform_ops,
+        actions=key_actions(facts),
+        actor=Actor(f"key:{facts.id}", source_ip, request_id),
+        key_id=facts.id,
+        ceiling=ceiling,
+    )
+
+
+def key_actions(facts: KeyFacts) -> frozenset[str]:
+    """What a live key may do: its ceiling, within what its organization can hold and its maker's role gives now."""
+    actions = (actions_of(facts.permissions) | EVERYONE) - SESSION_ONLY_ACTIONS
+    if not facts.is_platform_ops:
+        actions -= PLATFORM_ACTIONS
+    if facts.created_by is not None:
+        if facts.maker_role is None:
+            return frozenset()
+        actions &= role_actions(facts.maker_role, platform_ops=facts.is_platform_ops)
+    return actions
+
+
+def in_ranges(address: str, ranges: tuple[str, ...]) -> bool:
+    """Whether an address lies in one of some CIDR ranges. What is no address lies in none."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
+    return any(ip in ipaddress.ip_network(cidr, strict=False) for cidr in ranges)
+
+
+def _session_caller(
+    session: SessionFacts, organization_id: uuid.UUID | None, source_ip: str, request_id: str
+) -> Caller:
+    if session.revoked_at is not None or (
+        session.expires_at is not None and session.expires_at <= session.at
+    ):
+        raise Unauthenticated("This session has ended. Sign in again.")
+    if not session.user_is_active:
+        raise Unauthenticated("This account is not active. Ask an operator.")
+    place = next((place for place in session.places if place.organization_id == organization_id), None)
+    if place is None:
+        # The organization that a session was made for is gone for this person, and the session with it.
+        if organization_id == session.organization_id:
+            raise Unauthenticated("You are no longer a member of this session's organization. Sign in again.")
+        raise Forbidden(FOREIGN_ORGANIZATION)
+    return Caller(
+        kind="user",
+        organization_id=place.organization_id,
+        organization_name=place.organization_name,
+        is_operator=place.is_platform_ops,
+        actions=role_actions(place.role, platform_ops=place.is_platform_ops),
+        actor=Actor(f"user:{session.user_id}", source_ip, request_id),
+        user_id=session.user_id,
+        session_id=session.session_id,
+        role=place.role,
+        places=session.places,
+    )

@@ -1,0 +1,26 @@
+"""Every path, by the app that serves it."""
+
+from django.contrib import admin
+from django.urls import include, path, re_path
+
+from openrelay.api import handler
+
+v1 = [
+    path("", include("openrelay.identity.api.urls")),
+    path("", include("openrelay.audit.api.urls")),
+    path("", include("nodes.api.urls")),
+    path("", include("compute.api.urls")),
+    path("", include("reservations.api.urls")),
+]
+
+urlpatterns = [
+    path("v1/", include(v1)),
+    path("console/", admin.site.urls),
+    # What is not above is not there, and on the API that is said in JSON, for any method.
+    re_path(r"^(?:v1|api)(?:/|$)", handler.not_found),
+]
+
+handler400 = handler.bad_request
+handler403 = handler.permission_denied
+handler404 = handler.not_found
+handler500 = handler.server_error
