@@ -1,0 +1,206 @@
+"""Which units a request may have, and which of them it gets. Pure: no database, no clock.
+
+`standing` is the table of who may place where, one unit at a time; `choose` meets a GPU count exactly by
+whole units of one GPU model; `sums` says which counts could be met.
+"""
+
+import enum
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from nodes.services.survey import UnitFacts
+
+SPOT = "spot"
+
+
+class Standing(enum.Enum):
+    """How a unit that a request may have stands to it. They are used up in this order."""
+
+    OWN_FREE = 1  # reserved to the caller, nobody on it
+    OWN_DRAINING = 2  # reserved to the caller, an earlier guest may still be on it
+    OWN_SPOT = 3  # reserved to the caller, claimed by a spot workload that has to go
+    OPEN = 4  # not reserved, or on the spot market for a spot request; nobody on it
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What is on a unit: an open occupancy, and the claim if there is one."""
+
+    occupied: bool = False
+    workload_id: UUID | None = None
+    tier: str = ""
+    since: datetime | None = None  # when that workload was created
+
+
+FREE = Use()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A unit that a request may have. `victim` is who has to go first, created at `since`."""
+
+    unit_id: UUID
+    address: str
+    model_id: UUID
+    gpus: int
+    standing: Standing
+    victim: UUID | None = None
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The units a request gets, by address, and the workloads that are preempted for it, the youngest first.
+    """
+
+    model_id: UUID
+    options: tuple[Option, ...]
+    victims: tuple[UUID, ...]
+
+
+def standing(facts: UnitFacts, use: Use, *, organization_id: UUID, tier: str, named: bool) -> Standing | None:
+    """How the unit stands to a request of `organization_id` at `tier`; None when it may not have it.
+
+    `named` says that the request names the unit's node: only so does it reach what is reserved to it.
+    """
+    if not facts.usable:
+        return None
+    held = facts.held
+    if held is not None and held.serves(organization_id):
+        if not named:
+            return None
+        if use.workload_id is None:
+            return Standing.OWN_DRAINING if use.occupied else Standing.OWN_FREE
+        return Standing.OWN_SPOT if use.tier == SPOT else None
+    if use.workload_id is not None or use.occupied:
+        return None
+    if held is None:
+        return Standing.OPEN
+    return Standing.OPEN if tier == SPOT and held.active and held.released else None
+
+
+def choose(options: Iterable[Option], gpu_count: int) -> Choice | None:
+    """The units that meet `gpu_count` exactly, all of one GPU model, or None.
+
+    What is reserved to the caller is used before what is open; within it, the fewest workloads are preempted,
+    of those the youngest (the oldest that goes is as young as it can be); then as little as can be of what is
+    draining, in as few units as can be.
+    """
+    by_model: dict[UUID, list[Option]] = {}
+    for option in options:
+        by_model.setdefault(option.model_id, []).append(option)
+    best: tuple[tuple[object, ...], Choice] | None = None
+    for model_id in sorted(by_model):
+        found = _choose_of_model(model_id, by_model[model_id], gpu_count)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found
+    return best[1] if best else None
+
+
+def sums(sizes: Iterable[int]) -> int:
+    """Every total that some of `sizes` add up to, as a bit mask: bit n is set when n can be met."""
+    mask = 1
+    for size in sizes:
+        mask |= mask << size
+    return mask
+
+
+def counts(mask: int) -> list[int]:
+    """The positive totals in a mask of `sums`, ascending."""
+    return [n for n in range(1, mask.bit_length()) if mask >> n & 1]
+
+
+def _choose_of_model(
+    model_id: UUID, options: list[Option], gpu_count: int
+) -> tuple[tuple[object, ...], Choice] | None:
+    own = [option for option in options if option.standing in (Standing.OWN_FREE, Standing.OWN_DRAINING)]
+    taken = [option for option in options if option.standing is Standing.OWN_SPOT]
+    open_units = [option for option in options if option.standing is Standing.OPEN]
+    open_sums = sums(option.gpus for option in open_units)
+    own_sums = sums(option.gpus for option in own)
+    all_sums = sums(option.gpus for option in [*own, *taken])
+    for from_open in range(gpu_count + 1):
+        from_own = gpu_count - from_open
+        if not open_sums >> from_open & 1 or not all_sums >> from_own & 1:
+            continue
+        victims = _victims(own_sums, taken, from_own)
+        gone = set(victims)
+        picked = [
+            *_pick([*own, *(option for option in taken if option.victim in gone)], from_own),
+            *_pick(open_units, from_open),
+        ]
+        picked.sort(key=lambda option: option.address)
+        ages = _ages(option for option in taken if option.victim in gone)
+        key = (from_open, len(victims), ages, _draining(picked), len(picked))
+        return key, Choice(model_id, tuple(picked), victims)
+    return None
+
+
+def _victims(own_sums: int, taken: Sequence[Option], target: int) -> tuple[UUID, ...]:
+    """The fewest and youngest workloads on `taken` without which `target` can be met."""
+    if own_sums >> target & 1:
+        return ()
+    sizes: dict[UUID, list[int]] = {}
+    since: dict[UUID, datetime] = {}
+    for option in taken:
+        if option.victim is not None and option.since is not None:
+            sizes.setdefault(option.victim, []).append(option.gpus)
+            since[option.victim] = option.since
+    # Workloads that free the same sizes are as good as each other, but for their age: only the youngest
+    # matter.
+    groups: dict[tuple[int, ...], list[UUID]] = {}
+    for victim in sorted(sizes, key=lambda victim: (since[victim], victim), reverse=True):
+        groups.setdefault(tuple(sorted(sizes[victim])), []).append(victim)
+    for number in range(1, len(sizes) + 1):
+        best: tuple[list[tuple[datetime, UUID]], list[UUID]] | None = None
+        for take in _splits([len(group) for group in groups.values()], number):
+            mask = own_sums
+            for shape, many in zip(groups, take, strict=True):
+                for size in shape * many:
+                    mask |= mask << size
+            if not mask >> target & 1:
+                continue
+            gone = [
+                victim for group, many in zip(groups.values(), take, strict=True) for victim in group[:many]
+            ]
+            age = sorted((since[victim], victim) for victim in gone)
+            if best is None or age > best[0]:
+                best = age, gone
+        if best is not None:
+            return tuple(sorted(best[1], key=lambda victim: (since[victim], victim), reverse=True))
+    return ()
+
+
+def _splits(limits: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
+    """Every way to take `total` things from groups of those sizes."""
+    ranges = [range(min(limit, total) + 1) for limit in limits]
+    return (take for take in itertools.product(*ranges) if sum(take) == total)
+
+
+def _pick(options: Sequence[Option], target: int) -> list[Option]:
+    """The options that add up to `target`: as little draining as can be, then as few units, then by address.
+    """
+    ordered = sorted(options, key=lambda option: option.address)
+    best: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {0: ((0, 0), ())}
+    for index, option in enumerate(ordered):
+        draining = option.gpus if option.standing is Standing.OWN_DRAINING else 0
+        for total, (cost, chosen) in sorted(best.items(), reverse=True):
+            reached = total + option.gpus
+            if reached > target:
+                continue
+            found = ((cost[0] + draining, cost[1] + 1), (*chosen, index))
+            if reached not in best or found < best[reached]:
+                best[reached] = found
+    return [ordered[index] for index in best[target][1]]
+
+
+def _draining(options: Iterable[Option]) -> int:
+    return sum(option.gpus for option in options if option.standing is Standing.OWN_DRAINING)
+
+
+def _ages(options: Iterable[Option]) -> list[float]:
+    since = {option.victim: option.since.timestamp() for option in options if option.since is not None}
+    return sorted((-moment for moment in since.values()), reverse=True)

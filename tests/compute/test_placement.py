@@ -1,0 +1,147 @@
+"""Placement's arithmetic, against an oracle that tries everything."""
+
+import datetime as dt
+import itertools
+import uuid
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compute.placement import Choice, Option, Standing, choose, counts, sums
+
+EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+MODEL = uuid.UUID(int=1)
+OTHER_MODEL = uuid.UUID(int=2)
+OWN = (Standing.OWN_FREE, Standing.OWN_DRAINING, Standing.OWN_SPOT)
+
+
+def option(
+    index: int, gpus: int, standing: Standing, victim: int | None = None, model: uuid.UUID = MODEL
+) -> Option:
+    return Option(
+        unit_id=uuid.UUID(int=1000 + index),
+        address=f"0000:{index:02x}:00.0",
+        model_id=model,
+        gpus=gpus,
+        standing=standing,
+        victim=uuid.UUID(int=100 + victim) if victim is not None else None,
+        since=EPOCH + dt.timedelta(hours=victim) if victim is not None else None,
+    )
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> list[Option]:
+    rows = draw(
+        st.lists(
+            st.tuples(
+                st.integers(1, 3),
+                st.sampled_from(list(Standing)),
+                st.integers(0, 3),
+                st.sampled_from([MODEL, OTHER_MODEL]),
+            ),
+            max_size=7,
+        )
+    )
+    return [
+        option(index, gpus, standing, victim if standing is Standing.OWN_SPOT else None, model)
+        for index, (gpus, standing, victim, model) in enumerate(rows)
+    ]
+
+
+def cost(options: tuple[Option, ...]) -> tuple[object, ...]:
+    """What placement promises to make small, in this order."""
+    victims = {chosen.victim: chosen.since for chosen in options if chosen.victim is not None}
+    return (
+        sum(chosen.gpus for chosen in options if chosen.standing is Standing.OPEN),
+        len(victims),
+        sorted((-since.timestamp() for since in victims.values() if since), reverse=True),
+        sum(chosen.gpus for chosen in options if chosen.standing is Standing.OWN_DRAINING),
+        len(options),
+    )
+
+
+def best_by_trying(options: list[Option], count: int) -> tuple[object, ...] | None:
+    costs = [
+        cost(subset)
+        for size in range(1, len(options) + 1)
+        for subset in itertools.combinations(options, size)
+        if sum(chosen.gpus for chosen in subset) == count and len({chosen.model_id for chosen in subset}) == 1
+    ]
+    return min(costs) if costs else None
+
+
+@settings(max_examples=400, deadline=None)
+@given(fleets(), st.integers(1, 8))
+def test_the_choice_is_the_best_there_is(options: list[Option], count: int) -> None:
+    choice = choose(options, count)
+    best = best_by_trying(options, count)
+    if choice is None:
+        assert best is None
+        return
+    assert cost(choice.options) == best
+    assert sum(chosen.gpus for chosen in choice.options) == count
+    assert {chosen.model_id for chosen in choice.options} == {choice.model_id}
+    assert set(choice.victims) == {chosen.victim for chosen in choice.options if chosen.victim is not None}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(1, 8), max_size=8))
+def test_sums_are_exactly_the_totals_of_subsets(sizes: list[int]) -> None:
+    totals = {sum(subset) for n in range(len(sizes) + 1) for subset in itertools.combinations(sizes, n)} - {0}
+    assert counts(sums(sizes)) == sorted(totals)
+
+
+def addresses(choice: Choice | None) -> list[str]:
+    assert choice is not None
+    return [chosen.address for chosen in choice.options]
+
+
+def test_reserved_units_are_used_up_before_open_ones_even_by_preempting() -> None:
+    options = [
+        option(0, 1, Standing.OPEN),
+        option(1, 1, Standing.OWN_SPOT, victim=0),
+        option(2, 1, Standing.OWN_FREE),
+    ]
+    choice = choose(options, 2)
+    assert addresses(choice) == ["0000:01:00.0", "0000:02:00.0"]
+
+
+def test_free_comes_before_draining_and_draining_before_preempting() -> None:
+    options = [
+        option(0, 1, Standing.OWN_SPOT, victim=0),
+        option(1, 1, Standing.OWN_DRAINING),
+        option(2, 1, Standing.OWN_FREE),
+    ]
+    assert addresses(choose(options, 1)) == ["0000:02:00.0"]
+    choice = choose(options, 2)
+    assert addresses(choice) == ["0000:01:00.0", "0000:02:00.0"]
+    assert choice is not None
+    assert choice.victims == ()
+
+
+def test_the_fewest_go_and_of_those_the_youngest() -> None:
+    options = [
+        option(0, 1, Standing.OWN_SPOT, victim=0),
+        option(1, 1, Standing.OWN_SPOT, victim=1),
+        option(2, 1, Standing.OWN_SPOT, victim=2),
+        option(3, 1, Standing.OWN_SPOT, victim=2),
+    ]
+    choice = choose(options, 2)
+    assert choice is not None
+    assert choice.victims == (uuid.UUID(int=102),)
+    one = choose(options[:2], 1)
+    assert one is not None
+    assert one.victims == (uuid.UUID(int=101),)
+
+
+def test_a_count_is_met_by_whole_units_of_one_model() -> None:
+    assert choose([option(0, 2, Standing.OPEN)], 1) is None
+    assert choose([option(0, 1, Standing.OPEN), option(1, 1, Standing.OPEN, model=OTHER_MODEL)], 2) is None
+    assert addresses(choose([option(0, 1, Standing.OPEN), option(1, 2, Standing.OPEN)], 2)) == [
+        "0000:01:00.0"
+    ]
+
+
+def test_a_node_full_of_mixed_spot_workloads_is_decided_quickly() -> None:
+    options = [option(index, 1 + index % 3, Standing.OWN_SPOT, victim=index // 2) for index in range(24)]
+    assert choose(options, 30) is not None
