@@ -56,7 +56,7 @@ class Phase:
 def phase(at: Moment, prefix: str = "") -> Case:
     """The phase of the hold reached by the lookup `prefix` ("hold__") at `at`, as an expression.
 
-    Ended, needs-review, pending or active, in that order of precedence. This is the one place that decides it.
+    Ended, needs-review, pending or active, in that order of precedence: the one place that decides it.
     """
 
     def where(**lookups: Any) -> Q:

@@ -86,8 +86,8 @@ def not_ended(at: Moment) -> Q:
 def reachable_by(caller: Caller, managed: models.QuerySet[Any]) -> NodeQuerySet:
     """Nodes that `caller` owns, operates, or reaches through one of the `managed` reservations.
 
-    `managed` is already narrowed to the reservations that count for the question at hand; being in an audience
-    reaches nothing.
+    `managed` is already narrowed to the reservations that count for the question at hand; being in an
+    audience reaches nothing.
     """
     nodes: NodeQuerySet = Node.objects.all()
     if caller.is_operator:

@@ -3,9 +3,10 @@
 import django.contrib.postgres.constraints
 import django.contrib.postgres.fields.ranges
 import django.db.models.deletion
-import openrelay.ids
 from django.contrib.postgres.operations import BtreeGistExtension
 from django.db import migrations, models
+
+import openrelay.ids
 
 
 class Migration(migrations.Migration):

@@ -36,7 +36,7 @@ class GpuUnit(models.Model):
         ordering = ("node", "address")
         constraints = [
             models.UniqueConstraint(fields=["node", "address"], name="unit_address_once"),
-            # The target of composite foreign keys: whatever names a unit and a node names a unit of that node.
+            # The target of composite foreign keys: who names a unit and a node names a unit of that node.
             models.UniqueConstraint(fields=["id", "node"], name="unit_of_node"),
             models.CheckConstraint(condition=models.Q(gpu_count__gte=1), name="unit_has_a_gpu"),
         ]

@@ -9,8 +9,8 @@ from openrelay.ids import new_id
 class Node(models.Model):
     """One host, owned by one organization.
 
-    Facts only: what the owner wants (`owner_hold`, `removed_at`), what was promised (`terminate_at`), what the
-    hardware is. Whether it is online follows from its heartbeat and the clock.
+    Facts only: what the owner wants (`owner_hold`, `removed_at`), what was promised (`terminate_at`), what
+    the hardware is. Whether it is online follows from its heartbeat and the clock.
     """
 
     class Runtime(models.TextChoices):

@@ -165,7 +165,7 @@ def _apply_host(node: Node, report: dict[str, Any]) -> None:
 
 
 def _models(slugs: set[str]) -> dict[str, GpuModel]:
-    """The catalogue's models by slug; one that nobody knows gets a hidden placeholder, to be completed later."""
+    """The catalogue's models by slug; one that nobody knows gets a hidden placeholder."""
     found = {model.slug: model for model in GpuModel.objects.filter(slug__in=slugs)}
     for slug in sorted(slugs - found.keys()):
         found[slug], _ = GpuModel.objects.get_or_create(

@@ -10,6 +10,7 @@ from django.db import transaction
 
 from nodes.models import Node
 from openrelay import clock
+from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.errors import NotFound
 from openrelay.identity.caller import Caller
 from openrelay.identity.services.callers import reread
@@ -26,8 +27,8 @@ class LockedNode:
 def lock(node_id: UUID, *, skip_locked: bool = False) -> Node | None:
     """Lock the node's row in the current transaction, and nothing else; None when it is not there.
 
-    By primary key, without a join: under READ COMMITTED a second predicate could make a waiter miss the row it
-    waited for. FOR NO KEY UPDATE lets others insert rows that reference the node, such as heartbeats.
+    By primary key, without a join: under READ COMMITTED a second predicate could make a waiter miss the row
+    it waited for. FOR NO KEY UPDATE lets others insert rows that reference the node, such as heartbeats.
     With `skip_locked` a row that another transaction holds is None too.
     """
     rows = Node.objects.select_for_update(no_key=True, of=("self",), skip_locked=skip_locked)
@@ -50,14 +51,15 @@ def locked(node_id: UUID) -> Iterator[LockedNode]:
 
 @contextmanager
 def locked_for(
-    node_id: UUID, caller: Caller, *, skip_locked: bool = False
+    node_id: UUID, caller: Caller, *, once: Once = NO_KEY, skip_locked: bool = False
 ) -> Iterator[tuple[LockedNode, Caller]]:
-    """One transaction for `caller`: lock the node, then read the clock and the caller's rights as they are now.
+    """One transaction for `caller`: take `once`, lock the node, read clock and rights.
 
-    Raises NotFound when there is no such node (or, with `skip_locked`, when another transaction holds it), and
-    what `reread` raises when the credential died meanwhile.
+    Raises NotFound when there is no such node (or, with `skip_locked`, when another transaction holds it),
+    and what `reread` and `once.begin` raise.
     """
     with transaction.atomic():
+        once.begin()
         node = lock(node_id, skip_locked=skip_locked)
         if node is None:
             raise NotFound()

@@ -39,7 +39,7 @@ class UnitFacts:
 
 
 def survey(node: Node, at: datetime) -> list[UnitFacts]:
-    """Every unit the node has or had, by address, with its hold at `at`. Two queries, whatever the node's size."""
+    """Every unit the node has or had, by address, with its hold at `at`, in two queries."""
     held = {
         row.unit_id: Held(
             row.hold_id, row.hold.topology_gen == node.topology_gen, row.released, frozenset(row.audience)

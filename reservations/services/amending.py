@@ -10,7 +10,6 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from nodes.models import Hold, HoldAudience, HoldUnit
 from nodes.services.locking import LockedNode, locked_for
-from openrelay import jobs
 from openrelay.audit.services.record import record
 from openrelay.errors import Conflict, Invalid
 from openrelay.identity.caller import Caller
@@ -23,8 +22,8 @@ from reservations.services.booking import snapshot
 class Changes:
     """What to change; a field left as it is here stays as it is there.
 
-    `set_end` says that `ends_at` is meant, None being open-ended. `reaffirm_as` is the topology generation the
-    operator was shown, when they were shown one.
+    `set_end` says that `ends_at` is meant, None being open-ended. `reaffirm_as` is the topology generation
+    the operator was shown, when they were shown one.
     """
 
     set_end: bool = False
@@ -43,8 +42,8 @@ def amend(
     The start is fixed. Removing an organization from the audience leaves its workloads running.
 
     Raises NotFound unless the caller is an operator and the reservation is the node's; Conflict
-    RESERVATION_ENDED, RESERVATION_OVERLAP, TOPOLOGY_UNITS_MISSING, or INVALID_STATE when the node changed since
-    it was shown; Invalid UNKNOWN_ORG or VALIDATION_ERROR, also when nothing would change.
+    RESERVATION_ENDED, RESERVATION_OVERLAP, TOPOLOGY_UNITS_MISSING, or INVALID_STATE when the node changed
+    since it was shown; Invalid UNKNOWN_ORG or VALIDATION_ERROR, also when nothing would change.
     """
     with locked_for(node_id, caller) as (held, caller):
         contracts.require_operator(caller)
@@ -81,8 +80,7 @@ def amend(
             reason=reason,
             at=held.at,
         )
-        if reservation.ends_at is not None and changed[0]:
-            jobs.on_commit("reservations.announce", str(reservation.pk), eta=reservation.ends_at)
+        announcing.wake(reservation, held.at)
         return reservation
 
 
@@ -162,7 +160,7 @@ def _set_parties(reservation: Reservation, changes: Changes) -> bool:
 
 
 def _replace(model: Any, key: dict[str, UUID], present: set[UUID], wanted: set[UUID]) -> bool:
-    """Make the organizations of one side of a contract exactly `wanted`; returns whether that changed them."""
+    """Make one side of a contract exactly `wanted`; returns whether that changed it."""
     model.objects.filter(**key, organization_id__in=present - wanted).delete()
     model.objects.bulk_create(model(**key, organization_id=org) for org in sorted(wanted - present))
     return present != wanted
@@ -183,8 +181,8 @@ def _reaffirm(held: LockedNode, reservation: Reservation) -> bool:
             )
     if missing:
         raise Conflict(
-            f"The reservation cannot be re-affirmed: {'; '.join(missing)}. Restore the hardware, or cancel the "
-            "reservation and make a new one.",
+            f"The reservation cannot be re-affirmed: {'; '.join(missing)}. "
+            "Restore the hardware, or cancel the reservation and make a new one.",
             code="TOPOLOGY_UNITS_MISSING",
         )
     if reservation.hold.topology_gen == held.node.topology_gen:

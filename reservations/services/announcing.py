@@ -1,13 +1,14 @@
 """Announcing what the clock and the hardware did to reservations, once each, in order, whatever crashed."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db.models import Exists, F, OuterRef, Q
 
 from nodes.models import Hold, TopologyGeneration
 from nodes.services.locking import LockedNode, locked
+from openrelay import jobs
 from openrelay.audit.actor import SYSTEM
 from openrelay.audit.services.record import record
 from openrelay.clock import rfc3339
@@ -16,6 +17,9 @@ from reservations.models import Announcement, Reservation
 from reservations.querysets import Status
 
 Event = Announcement.Event
+
+# How far ahead exact moments are queued; the task that arms them runs twice as often.
+HORIZON = timedelta(seconds=120)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,27 @@ def announce_steps(held: LockedNode, reservation: Reservation) -> list[Step]:
             at=held.at,
         )
     return steps
+
+
+def wake(reservation: Reservation, at: datetime) -> None:
+    """Have the reservation's next start or end announced at its exact moment, when that is near.
+
+    A message that waited long in the broker would be delivered again and again; later moments are armed by
+    `near_moments` as they come near.
+    """
+    for moment in (reservation.starts_at, reservation.ends_at):
+        if moment is not None and at < moment <= at + HORIZON:
+            jobs.on_commit("reservations.announce", str(reservation.pk), eta=moment)
+
+
+def near_moments(at: datetime) -> list[tuple[UUID, datetime]]:
+    """The starts and ends within the horizon after `at`, with the reservations they are of."""
+    live = Reservation.objects.filter(cancelled_at=None)
+    soon = (at, at + HORIZON)
+    return [
+        *live.filter(starts_at__range=soon).values_list("pk", "starts_at"),
+        *live.filter(ends_at__range=soon).values_list("pk", "ends_at"),
+    ]
 
 
 def due(at: datetime, limit: int = 500) -> list[UUID]:

@@ -9,7 +9,7 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from nodes.models import GpuUnit, Hold, HoldAudience, HoldUnit, Node
 from nodes.services.locking import locked_for
-from openrelay import jobs
+from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.audit.services.record import record
 from openrelay.clock import rfc3339
 from openrelay.errors import Invalid
@@ -17,7 +17,7 @@ from openrelay.identity.caller import Caller
 from openrelay.ids import new_id
 from reservations.models import Reservation, ReservationManager
 from reservations.querysets import Status
-from reservations.services import contracts
+from reservations.services import announcing, contracts
 
 # A start so little in the past is a slow request, not a wish to reserve the past.
 START_GRACE = timedelta(seconds=60)
@@ -34,22 +34,23 @@ def reserve(
     ends_at: datetime | None = None,
     contract_ref: str = "",
     reason: str = "",
+    once: Once = NO_KEY,
 ) -> Reservation:
     """Reserve units of one node for an audience, from `starts_at` (now when None) to `ends_at` (None: open).
 
-    Units are PCI addresses. The platform ops organization always joins the audience. What runs on the units is
-    left running. Returns the reservation with its facts.
+    Units are PCI addresses. The platform ops organization always joins the audience. What runs on the units
+    is left running. Returns the reservation with its facts.
 
     Raises NotFound unless the caller is an operator and the node exists; Invalid NODE_DECOMMISSIONED,
     UNKNOWN_UNIT, UNIT_NOT_RESERVABLE, NODE_NOT_SINGLE_CLASS, UNKNOWN_ORG or VALIDATION_ERROR; Conflict
     RESERVATION_OVERLAP.
     """
-    with locked_for(node_id, caller) as (held, caller):
+    with locked_for(node_id, caller, once=once) as (held, caller):
         contracts.require_operator(caller)
         node, at = held.node, held.at
         if node.removed_at is not None:
             raise Invalid(
-                "This node was removed; its units can no longer be reserved. Choose a node that is still enrolled.",
+                "This node was removed; its units can no longer be reserved. Choose another node.",
                 code="NODE_DECOMMISSIONED",
             )
         start = _start(starts_at, at)
@@ -102,9 +103,8 @@ def reserve(
             reason=reason,
             at=at,
         )
-        for moment in (start, ends_at):
-            if moment is not None and moment > at:
-                jobs.on_commit("reservations.announce", str(reservation.pk), eta=moment)
+        announcing.wake(reservation, at)
+        once.store(reservation)
         return reservation
 
 
@@ -128,7 +128,8 @@ def _start(wanted: datetime | None, at: datetime) -> datetime:
         return at
     if wanted < at - START_GRACE:
         raise Invalid(
-            f"startsAt {rfc3339(wanted)} is in the past; it is {rfc3339(at)} now. Leave startsAt out to begin now."
+            f"startsAt {rfc3339(wanted)} is in the past; it is {rfc3339(at)} now. "
+            "Leave startsAt out to begin now."
         )
     return max(wanted, at)
 
@@ -153,8 +154,8 @@ def _reservable_units(node: Node, unit_ids: Sequence[str]) -> list[GpuUnit]:
     classes = {unit.alloc_class for unit in here.values() if unit.sellable and unit.gone_at is None}
     if len(classes) > 1:
         raise Invalid(
-            f"The node sells units of more than one class ({', '.join(sorted(classes))}), so none of them can be "
-            "reserved. Have its owner make it of one class.",
+            f"The node sells units of more than one class ({', '.join(sorted(classes))}), "
+            "so none of them can be reserved. Have its owner make it of one class.",
             code="NODE_NOT_SINGLE_CLASS",
         )
     return [here[address] for address in wanted]

@@ -1,0 +1,28 @@
+"""What the clock calls for: announcements. Each task is safe to run twice or late."""
+
+from uuid import UUID
+
+from celery import shared_task
+
+from openrelay import clock
+from reservations.services import announcing
+
+
+@shared_task(name="reservations.announce")
+def announce(reservation_id: str) -> None:
+    """Announce what is due of one reservation."""
+    announcing.announce_due(UUID(reservation_id))
+
+
+@shared_task(name="reservations.announce_all_due")
+def announce_all_due() -> None:
+    """Announce whatever is due of any reservation, each in a transaction of its own."""
+    for reservation_id in announcing.due(clock.read()):
+        announcing.announce_due(reservation_id)
+
+
+@shared_task(name="reservations.arm_moments")
+def arm_moments() -> None:
+    """Queue an announcement at the exact start and end of every term that begins or ends soon."""
+    for reservation_id, moment in announcing.near_moments(clock.read()):
+        announce.apply_async(args=[str(reservation_id)], eta=moment, retry=False)
