@@ -4,9 +4,14 @@ import os
 
 from celery import Celery
 
+from openrelay.schedule import every
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "openrelay.settings")
 
 app = Celery("openrelay")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["openrelay.api", "openrelay.audit", "nodes", "compute", "reservations"])
-app.conf.beat_schedule = {}
+app.conf.beat_scheduler = "openrelay.schedule:SoonScheduler"
+app.conf.beat_schedule = {
+    **every(10, "openrelay.beat"),
+}

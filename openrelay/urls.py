@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.urls import include, path, re_path
 
+from openrelay import health
 from openrelay.api import handler
 
 v1 = [
@@ -14,6 +15,8 @@ v1 = [
 ]
 
 urlpatterns = [
+    path("livez", health.livez),
+    path("readyz", health.readyz),
     path("v1/", include(v1)),
     path("console/", admin.site.urls),
     # What is not above is not there, and on the API that is said in JSON, for any method.

@@ -6,6 +6,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "openrelay.settings")
 # A web process answers many requests at once from threads, which share a pool of connections.
 os.environ.setdefault("DATABASE_POOL_SIZE", "8")
 
-from django.core.wsgi import get_wsgi_application  # noqa: E402
+from django.core.wsgi import get_wsgi_application
 
 application = get_wsgi_application()
