@@ -16,7 +16,7 @@ from django.db.models.signals import pre_migrate
 from django.test import TransactionTestCase
 
 from openrelay import sdk as published_client
-from tests.support import flush, travel, web
+from tests.support import flush, services, travel, web
 
 
 def _flush(_self: TransactionTestCase) -> None:
@@ -36,9 +36,10 @@ DatabaseCreation._destroy_test_db = _destroy  # type: ignore[attr-defined, metho
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> Iterator[None]:
-    """The clock's function goes in before the first migration."""
+    """Services of our own unless the environment names some; the clock's function before any migration."""
     pre_migrate.connect(travel.install)
-    yield
+    with services.running():
+        yield
     pre_migrate.disconnect(travel.install)
 
 

@@ -141,11 +141,11 @@ def _set_end(held: LockedNode, caller: Caller, reservation: Reservation, changes
 
 
 def _set_parties(reservation: Reservation, changes: Changes) -> bool:
-    if changes.allowed_org_ids is not None and not changes.allowed_org_ids:
-        raise Invalid("allowedOrgIds is empty. Name at least one organization that may place here.")
     if changes.allowed_org_ids is None and changes.managing_org_ids is None:
         return False
     audience, managers = changes.allowed_org_ids, changes.managing_org_ids
+    if audience is not None:
+        contracts.require_audience(audience)
     named, platform = contracts.parties([*(audience or ()), *(managers or ())])
     changed = False
     if audience is not None:

@@ -56,6 +56,7 @@ def reserve(
         start = _start(starts_at, at)
         contracts.require_end_after(ends_at, start, at)
         units = _reservable_units(node, unit_ids)
+        contracts.require_audience(allowed_org_ids)
         named, platform = contracts.parties([*allowed_org_ids, *managing_org_ids])
         audience = sorted({platform} | {org for org in named if str(org) in set(allowed_org_ids)})
         managers = sorted(org for org in named if str(org) in set(managing_org_ids))

@@ -65,6 +65,12 @@ def parties(named: Sequence[str]) -> tuple[list[UUID], UUID]:
     return sorted(ids), platform
 
 
+def require_audience(named: Sequence[str]) -> None:
+    """Raise Invalid unless at least one organization is named to place here."""
+    if not named:
+        raise Invalid("allowedOrgIds is empty. Name at least one organization that may place here.")
+
+
 def require_end_after(ends_at: datetime | None, starts_at: datetime, at: datetime) -> None:
     """Raise Invalid unless a term from `starts_at` to `ends_at` has a length and is not over at `at`."""
     if ends_at is None:
