@@ -18,8 +18,8 @@ class Now(models.Func):
 def read() -> dt.datetime:
     """The database's time, read once in a statement of its own.
 
-    Inside a transaction call it after the lock is held: a time evaluated in the locking statement may be older
-    than the wait for the lock.
+    Inside a transaction call it after the lock is held: a time evaluated in the locking statement may be
+    older than the wait for the lock.
     """
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {settings.CLOCK_SQL}")

@@ -21,9 +21,9 @@ SECRET_KEY = env.str("SECRET_KEY", default="")
 if not SECRET_KEY:
     if not DEBUG:
         raise ImproperlyConfigured(
-            "SECRET_KEY is not set. Set it to 50 or more random characters that stay the same across restarts "
-            "(python -c 'import secrets; print(secrets.token_urlsafe(50))'), or run `make up`, whose home makes "
-            "its own."
+            "SECRET_KEY is not set. Set it to 50 or more random characters that stay the same across "
+            "restarts (python -c 'import secrets; print(secrets.token_urlsafe(50))'), or run `make up`, "
+            "whose home makes its own."
         )
     SECRET_KEY = "debug-only-secret-never-used-without-DEBUG"  # noqa: S105
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
@@ -177,7 +177,6 @@ USE_I18N = False
 USE_TZ = True
 
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
 # Finders serve the assets straight from the packages: no collectstatic step to forget.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False

@@ -193,8 +193,8 @@ class Home:
         if not data.is_symlink():
             # A name of its own for each home that is made: one made anew at an old path starts empty.
             target = Path(tempfile.mkdtemp(prefix=f"{self.path.name}-", dir=SYSTEM_FOLDER))
-            (target / "home").write_text(f"{self.path}\n")
             data.symlink_to(target)
+            (target / "home").write_text(f"{self.path}\n")
         target = data.resolve()
         # What follows hands the folder to another user, so a link that somebody bent is not followed.
         if target.parent != SYSTEM_FOLDER or not target.is_dir():

@@ -122,8 +122,13 @@ class Postgres:
                 pause()
         with connection, connection.cursor() as cursor:
             role, database = sql.Identifier(ROLE), sql.Identifier(DATABASE)
-            if not cursor.execute("SELECT FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone():
-                password = sql.Literal(self.home.remembered_secret("postgresPassword"))
-                cursor.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(role, password))
-            if not cursor.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
+            if not cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone():
+                # Encrypted here, so that no log of statements ever has it in clear.
+                password = connection.pgconn.encrypt_password(
+                    self.home.remembered_secret("postgresPassword").encode(), ROLE.encode(), b"scram-sha-256"
+                )
+                cursor.execute(
+                    sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(role, sql.Literal(password.decode()))
+                )
+            if not cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
                 cursor.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, role))
