@@ -12,7 +12,7 @@ class BearerAuthentication(BaseAuthentication):
     """Reads `Authorization: Bearer`; cookies never count on the API."""
 
     def authenticate(self, request: Request) -> tuple[Caller, str] | None:
-        """The caller, or None when the request carries no credential. Raises Unauthenticated for a bad one."""
+        """The caller, or None when the request carries no credential. A bad one raises Unauthenticated."""
         secret = bearer(request)
         if secret is None:
             return None

@@ -49,7 +49,7 @@ def body_of(error: ApiError) -> dict[str, Any]:
 
 
 def translate(error: Exception, request_id: str) -> ApiError:
-    """The API's own error for any exception. What nobody foresaw is logged and told by its request id alone."""
+    """The API's own error for any exception. What nobody foresaw is logged and answered by request id."""
     match error:
         case ApiError():
             return error
@@ -61,7 +61,7 @@ def translate(error: Exception, request_id: str) -> ApiError:
             return Unauthenticated("Send `Authorization: Bearer` with an API key or a session token.")
         case exceptions.Throttled():
             throttled = _with_status(Invalid("Too many requests. Wait and try again."), 429, "RATE_LIMITED")
-            throttled.headers["Retry-After"] = str(int(error.wait or 1))
+            throttled.headers["Retry-After"] = str(int(getattr(error, "wait", None) or 1))
             return throttled
         case exceptions.PermissionDenied() | PermissionDenied():
             return Forbidden("This is not allowed.")
@@ -88,7 +88,8 @@ def _from_database(error: Exception, request_id: str) -> ApiError:
         log.error("a value reached the database that it cannot take, request %s", request_id, exc_info=error)
         return Invalid("A value is out of range.")
     if isinstance(error, IntegrityError):
-        # The rules are checked before they are broken, so this is a change that came between, or a rule forgotten.
+        # The rules are checked before they are broken, so this is a change that came between, or a rule
+        # forgotten.
         log.error("a constraint refused a change, request %s", request_id, exc_info=error)
         return Conflict("This changed meanwhile. Read it again and retry.")
     if isinstance(error, OperationalError | InterfaceError) and (

@@ -10,8 +10,8 @@ How a creating view and its service use it, with `once` the request's key (or th
             once.store(vm)                      # last: the answer, in the transaction that did the work
     return once.response(vm)
 
-A service that tries several nodes in a transaction each calls `begin` in each: between two attempts the key is
-nobody's, and whoever takes it next either finds the stored answer or does the work itself, once. Without a
+A service that tries several nodes in a transaction each calls `begin` in each: between two attempts the key
+is nobody's, and whoever takes it next either finds the stored answer or does the work itself, once. Without a
 header all of it costs nothing. Services take `once: Once = NO_KEY`.
 """
 
@@ -80,7 +80,7 @@ class OnceByKey:
         self.answer: dict[str, Any] | None = None
 
     def look(self) -> None:
-        """Raises Replayed with the stored answer, Unprocessable (IDEMPOTENCY_KEY_REUSED) for another request."""
+        """Raises Replayed with the stored answer, Unprocessable (IDEMPOTENCY_KEY_REUSED) for another body."""
         kept = (
             IdempotencyKey.objects.filter(organization_id=self.organization_id, key=self.key)
             .filter(created_at__gt=Now() - KEPT)
@@ -156,8 +156,8 @@ def open_once(
 ) -> OnceByKey | OnceWithoutKey:
     """The Idempotency-Key of a request whose permission has been judged.
 
-    `header` is its value or None, `body` the parsed JSON, `render` makes the answer from what the service returns.
-    Raises Invalid (VALIDATION_ERROR) for a malformed header, and what `OnceByKey.look` raises.
+    `header` is its value or None, `body` the parsed JSON, `render` makes the answer from what the service
+    returns. Raises Invalid (VALIDATION_ERROR) for a malformed header, and what `OnceByKey.look` raises.
     """
     if header is None:
         return OnceWithoutKey(render)

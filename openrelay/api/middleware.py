@@ -4,7 +4,7 @@ import ipaddress
 import re
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from django.core.exceptions import MiddlewareNotUsed
@@ -47,18 +47,19 @@ class RequestIdMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         given = request.META.get("HTTP_X_REQUEST_ID", "")
-        request.request_id = given if _SANE_ID.fullmatch(given) else str(uuid.uuid4())  # type: ignore[attr-defined]
+        request_id = given if _SANE_ID.fullmatch(given) else str(uuid.uuid4())
+        request.request_id = request_id  # type: ignore[attr-defined]
         request.source_ip = source_ip(request)  # type: ignore[attr-defined]
         response = self.get_response(request)
-        response.headers["X-Request-Id"] = request.request_id  # type: ignore[attr-defined]
+        response.headers["X-Request-Id"] = request_id
         return response
 
 
 class ConsoleOnly:
     """Runs the middleware of `CONSOLE_MIDDLEWARE` for every path but the API's.
 
-    The chain is built as Django builds its own, so that each keeps all of its hooks: a middleware that is only
-    called, without its `process_view`, would be a CSRF check that never checks.
+    The chain is built as Django builds its own, so that each keeps all of its hooks: a middleware that is
+    only called, without its `process_view`, would be a CSRF check that never checks.
     """
 
     def __init__(self, get_response: Handler) -> None:
@@ -69,7 +70,7 @@ class ConsoleOnly:
         handler: Handler = get_response
         for path in reversed(settings.CONSOLE_MIDDLEWARE):
             try:
-                middleware = import_string(path)(handler)
+                middleware: Any = import_string(path)(handler)
             except MiddlewareNotUsed:
                 continue
             if hasattr(middleware, "process_view"):
@@ -78,7 +79,7 @@ class ConsoleOnly:
                 self.template_hooks.append(middleware.process_template_response)
             if hasattr(middleware, "process_exception"):
                 self.exception_hooks.append(middleware.process_exception)
-            handler = convert_exception_to_response(middleware)
+            handler = cast(Handler, convert_exception_to_response(middleware))
         self.console: Handler = handler
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:

@@ -23,7 +23,7 @@ _RFC3339 = re.compile(
 _COMMON: Final = {"required": "is required", "null": "must not be null"}
 
 
-def _in_query(field: serializers.Field) -> bool:  # type: ignore[type-arg]
+def _in_query(field: serializers.Field) -> bool:
     return bool(field.context.get("query"))
 
 
@@ -150,7 +150,7 @@ class StrictMapField(serializers.DictField):
         return super().to_internal_value(data)  # type: ignore[no-any-return]
 
 
-class IdField(serializers.Field):  # type: ignore[type-arg]
+class IdField(serializers.Field):
     """An id in its canonical form, as a UUID."""
 
     default_error_messages = {**_COMMON, "invalid": "must be an id"}
@@ -165,7 +165,7 @@ class IdField(serializers.Field):  # type: ignore[type-arg]
         return str(value)
 
 
-class TimeField(serializers.Field):  # type: ignore[type-arg]
+class TimeField(serializers.Field):
     """An RFC 3339 time with its offset, as an aware time in UTC.
 
     With `empty_is_none`, "" and null read as None.
@@ -211,7 +211,7 @@ class TimeField(serializers.Field):  # type: ignore[type-arg]
         return value
 
 
-class StrictSerializer(serializers.Serializer):  # type: ignore[type-arg]
+class StrictSerializer(serializers.Serializer):
     """The shape of one operation's input. Fields are named as in JSON, with `source` for Python's name."""
 
     default_error_messages = {**_COMMON, "invalid": "must be an object"}
@@ -227,11 +227,11 @@ class StrictSerializer(serializers.Serializer):  # type: ignore[type-arg]
             try:
                 value = field.run_validation(data.get(field.field_name, empty))
             except serializers.ValidationError as error:
-                errors[field.field_name] = error.detail
+                errors[str(field.field_name)] = error.detail
             except SkipField:
                 continue
             else:
-                values[field.source] = value
+                values[str(field.source)] = value
         if errors:
             raise serializers.ValidationError(errors)
         return values
@@ -241,11 +241,12 @@ def read(
     serializer_class: type[serializers.Serializer],
     data: Any,
     *,
-    query: bool = False,  # type: ignore[type-arg]
+    query: bool = False,
 ) -> dict[str, Any]:
     """What `serializer_class` makes of `data`.
 
-    Raises Invalid (VALIDATION_ERROR) with a sentence that names each faulty field by its path, such as `unitIds[2]`.
+    Raises Invalid (VALIDATION_ERROR) with a sentence that names each faulty field by its path, such as
+    `unitIds[2]`.
     """
     serializer = serializer_class(data=data, context={"query": query})
     try:

@@ -1,8 +1,8 @@
-"""The base of every API view. What it does in which order: negotiation, authentication, throttle, permission and
+"""The base of every API view. The order in a request: negotiation, authentication, throttle, permission and
 relation, method, parse, and then the view's own method, which calls one service."""
 
 import logging
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django.db import DatabaseError
 from rest_framework.negotiation import DefaultContentNegotiation
@@ -26,7 +26,7 @@ _READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
 class AlwaysJSON(DefaultContentNegotiation):
-    """Answers in the view's one format, whatever Accept asks for: an error is never in a form nobody expects."""
+    """Answers in the view's one format, whatever Accept asks for."""
 
     def select_renderer(
         self, request: Request, renderers: Any, format_suffix: str | None = None
@@ -47,12 +47,12 @@ class OperationView(APIView):
     @property
     def caller(self) -> Caller:
         """Who is asking, acting in the organization that the path is about."""
-        caller: Caller = self.request.caller
+        caller: Caller = self.request.caller  # type: ignore[attr-defined]
         return caller
 
     @property
     def operation(self) -> str | None:
-        """The operation that this request's method names, or None for a method that the path does not take."""
+        """The operation that this request's method names; None for a method that the path does not take."""
         method = self.request.method or ""
         return self.operations.get("GET" if method == "HEAD" else method)
 
@@ -64,9 +64,9 @@ class OperationView(APIView):
     def relate(self, caller: Caller, operation: str | None) -> None:
         """Refuse a caller that has nothing to do with what the path names.
 
-        Called once the permission has been judged and before the method is: `operation` is None for a method that
-        the path does not take, and the refusal is then the same. A view with a relation overrides this, and
-        leaves here what it looked up. Raises NotFound or Forbidden.
+        Called once the permission has been judged and before the method is: `operation` is None for a method
+        that the path does not take, and the refusal is then the same. A view with a relation overrides this,
+        and leaves here what it looked up. Raises NotFound or Forbidden.
         """
 
     def require(self, caller: Caller, operation: str | None) -> None:
@@ -90,19 +90,19 @@ class OperationView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         self.format_kwarg = None
         request.accepted_renderer, request.accepted_media_type = self.perform_content_negotiation(request)
-        request.caller = None
+        request.caller = None  # type: ignore[attr-defined]
         operation = self.operation
         access = OPERATIONS.get(operation) if operation else None
-        caller = request.user
+        caller = cast(Caller | None, request.user)
         if caller is None:
             if access is None or not access.public:
                 raise Unauthenticated("Send `Authorization: Bearer` with an API key or a session token.")
             self.check_throttles(request)
             return
-        request.caller = caller
+        request.caller = caller  # type: ignore[attr-defined]
         self.check_throttles(request)
         if access is None or not access.public:
-            request.caller = caller = self.enter(caller)
+            request.caller = caller = self.enter(caller)  # type: ignore[attr-defined]
             self.require(caller, operation)
         self.relate(caller, operation)
         if operation is None:
@@ -117,7 +117,7 @@ class OperationView(APIView):
         error.headers["Allow"] = ", ".join(allowed)
         return error
 
-    def read(self, serializer_class: type[Serializer]) -> dict[str, Any]:  # type: ignore[type-arg]
+    def read(self, serializer_class: type[Serializer]) -> dict[str, Any]:
         """The request's body as `serializer_class` takes it; no body reads as `{}`.
 
         Raises Invalid (VALIDATION_ERROR), or 413 and 415 for what cannot be read at all.
@@ -127,7 +127,8 @@ class OperationView(APIView):
     def body(self) -> dict[str, Any]:
         """The request's body as the JSON object it is; no body reads as `{}`."""
         meta = self.request.META
-        # A body of unannounced length reaches no WSGI application: it would read as empty, which may mean "all".
+        # A body of unannounced length reaches no WSGI application: it would read as empty, which may mean
+        # "all".
         if meta.get("HTTP_TRANSFER_ENCODING") and not meta.get("CONTENT_LENGTH"):
             raise Invalid("Send the body with a Content-Length.")
         length = meta.get("CONTENT_LENGTH") or "0"
@@ -136,7 +137,7 @@ class OperationView(APIView):
         data: dict[str, Any] = self.request.data
         return data
 
-    def read_query(self, serializer_class: type[Serializer]) -> dict[str, Any]:  # type: ignore[type-arg]
+    def read_query(self, serializer_class: type[Serializer]) -> dict[str, Any]:
         """The query parameters as `serializer_class` takes them. Raises Invalid (VALIDATION_ERROR)."""
         given = self.request.query_params
         for name, values in given.lists():

@@ -13,6 +13,8 @@ from openrelay.ids import parse_id
 Kind = Literal["user", "api_key", "node", "system"]
 
 # The same for an organization of somebody else and for one that never existed.
+# The organization of a caller that belongs to none.
+NOWHERE = uuid.UUID(int=0)
 FOREIGN_ORGANIZATION = "You do not act in this organization. Use the id of one that GET /v1/whoami shows you."
 
 
@@ -30,8 +32,8 @@ class Place:
 class Caller:
     """Someone acting in one organization.
 
-    `actions` is what is left of the role and, for a key, its ceiling. `is_operator` says that the organization is
-    the platform ops one; being an operator in something takes the action as well.
+    `actions` is what is left of the role and, for a key, its ceiling. `is_operator` says that the
+    organization is the platform ops one; being an operator in something takes the action as well.
     """
 
     kind: Kind
@@ -66,8 +68,8 @@ class Caller:
     def require(self, action: str) -> None:
         """Refuse a caller that does not hold `action`.
 
-        Raises Forbidden (FORBIDDEN) with `permission` and `deniedBy`: "platform" for what only operators or people
-        can hold, "key" when the key's ceiling lacks it, "role" when the role does.
+        Raises Forbidden (FORBIDDEN) with `permission` and `deniedBy`: "platform" for what only operators or
+        people can hold, "key" when the key's ceiling lacks it, "role" when the role does.
         """
         if action in self.actions:
             return
@@ -121,7 +123,7 @@ class Caller:
         raise Forbidden(FOREIGN_ORGANIZATION)
 
 
-def system_caller(organization_id: uuid.UUID = uuid.UUID(int=0), *, actor: Actor = SYSTEM) -> Caller:
+def system_caller(organization_id: uuid.UUID = NOWHERE, *, actor: Actor = SYSTEM) -> Caller:
     """The platform itself, for tasks and management commands: an operator with every action."""
     return Caller(
         kind="system",

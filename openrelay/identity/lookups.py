@@ -14,7 +14,8 @@ from openrelay.identity.caller import Place
 
 _KEY = """
 SELECT key.id, key.name, key.prefix, key.permissions, key.ip_ranges, key.expires_at, key.revoked_at,
-       key.last_used_at, org.id, org.name, org.is_platform_ops, key.created_by_id, maker.is_active, place.role, {now}
+       key.last_used_at, org.id, org.name, org.is_platform_ops, key.created_by_id,
+       maker.is_active, place.role, {now}
 FROM identity_apikey key
 JOIN identity_organization org ON org.id = key.organization_id
 LEFT JOIN identity_user maker ON maker.id = key.created_by_id
@@ -24,8 +25,8 @@ WHERE key.{column} = %s
 """
 
 _SESSION = """
-SELECT session.id, session.organization_id, session.expires_at, session.revoked_at, person.id, person.is_active,
-       org.id, org.name, org.is_platform_ops, place.role, {now}
+SELECT session.id, session.organization_id, session.expires_at, session.revoked_at,
+       person.id, person.is_active, org.id, org.name, org.is_platform_ops, place.role, {now}
 FROM identity_sessiontoken session
 JOIN identity_user person ON person.id = session.user_id
 LEFT JOIN identity_membership place ON place.user_id = person.id AND place.joined_at IS NOT NULL
@@ -79,7 +80,7 @@ class SessionFacts:
     at: dt.datetime
 
 
-def key_by(column: str, value: object) -> KeyFacts | None:
+def key_by(column: str, value: uuid.UUID | str) -> KeyFacts | None:
     """The key whose `column` ("sha256" or "id") is `value`, in one query."""
     with connection.cursor() as cursor:
         cursor.execute(_KEY.format(now=settings.CLOCK_SQL, column=column), [value])
@@ -108,7 +109,7 @@ def key_by(column: str, value: object) -> KeyFacts | None:
     )
 
 
-def session_by(column: str, value: object) -> SessionFacts | None:
+def session_by(column: str, value: uuid.UUID | str) -> SessionFacts | None:
     """The session whose `column` ("sha256" or "id") is `value`, in one query."""
     return _person(_SESSION, column, value)
 
@@ -118,7 +119,7 @@ def person_by_id(user_id: uuid.UUID) -> SessionFacts | None:
     return _person(_PERSON, "id", user_id)
 
 
-def _person(sql: str, column: str, value: object) -> SessionFacts | None:
+def _person(sql: str, column: str, value: uuid.UUID | str) -> SessionFacts | None:
     with connection.cursor() as cursor:
         cursor.execute(sql.format(now=settings.CLOCK_SQL, column=column), [value])
         rows = cursor.fetchall()

@@ -1,4 +1,4 @@
-"""What each operation needs: the one place that says it. An operation that is not here is refused to everyone."""
+"""What each operation needs: the one place that says it. One that is not here is refused to everyone."""
 
 from dataclasses import dataclass
 from typing import Final

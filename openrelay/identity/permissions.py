@@ -1,7 +1,7 @@
 """What can be granted: areas with levels, the actions a level gives, and the roles that hold them.
 
-A permission id is `area.level`; a level includes the lower ones of its area. An action is `area.verb`, what an
-operation asks for.
+A permission id is `area.level`; a level includes the lower ones of its area. An action is `area.verb`, what
+an operation asks for.
 """
 
 from collections.abc import Iterable
@@ -275,7 +275,7 @@ def actions_of(permissions: Iterable[str]) -> frozenset[str]:
 
 
 def role_actions(role: str, *, platform_ops: bool) -> frozenset[str]:
-    """The actions of a built-in role in an organization; in the platform ops one, all includes the platform's own."""
+    """The actions of a built-in role; in the platform ops organization everything includes the platform's."""
     known = BUILTIN_ROLES.get(role)
     if known is None:
         return EVERYONE

@@ -1,4 +1,4 @@
-"""Secrets that callers carry. Only their SHA-256 is stored: they are random enough that it cannot be reversed."""
+"""Secrets that callers carry. Only their SHA-256 is stored: they are too random for it to be reversed."""
 
 import hashlib
 import secrets
@@ -6,7 +6,7 @@ from typing import Final
 
 API_KEY: Final = "or_"
 SESSION: Final = "ors_"
-PROVISIONING_TOKEN: Final = "otk_"
+PROVISIONING_TOKEN: Final = "otk_"  # noqa: S105 - a prefix
 NODE_CREDENTIAL: Final = "onc_"
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -1,5 +1,7 @@
 """Paths of the audit log."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from openrelay.audit.api.events import AuditEventsView
+
+urlpatterns = [path("audit-events", AuditEventsView.as_view())]

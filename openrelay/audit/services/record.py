@@ -40,10 +40,11 @@ def record(
     reason: str = "",
     at: dt.datetime | None = None,
 ) -> None:
-    """Add one event ("reservation.created") to the log of `org_id`, or to the platform's alone when it is None.
+    """Add one event ("reservation.created") to the log of `org_id`, or to the platform's alone when it is
+    None.
 
-    `before` and `after` are JSON values, or None where there is no such side. `at` is the database's time as the
-    caller's transaction read it; without it the event carries the time of its own statement.
+    `before` and `after` are JSON values, or None where there is no such side. `at` is the database's time as
+    the caller's transaction read it; without it the event carries the time of its own statement.
     """
     record_all(
         [

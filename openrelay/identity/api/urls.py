@@ -1,5 +1,18 @@
 """Paths of identity."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from openrelay.identity.api.access import CatalogView, CheckView, EffectiveView
+from openrelay.identity.api.account import MeView, WhoamiView
+from openrelay.identity.api.api_keys import ApiKeysView, ApiKeyView, CreateApiKeyView
+
+urlpatterns = [
+    path("whoami", WhoamiView.as_view()),
+    path("me", MeView.as_view()),
+    path("authz/catalog", CatalogView.as_view()),
+    path("authz/effective", EffectiveView.as_view()),
+    path("authz/check", CheckView.as_view()),
+    path("orgs/<str:org_id>/api-keys", ApiKeysView.as_view()),
+    path("orgs/<str:org_id>/api-keys/create", CreateApiKeyView.as_view()),
+    path("orgs/<str:org_id>/api-keys/<str:key_id>", ApiKeyView.as_view()),
+]

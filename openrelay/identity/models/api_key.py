@@ -3,6 +3,7 @@
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+from openrelay.identity.querysets import ApiKeyQuerySet
 from openrelay.ids import new_id
 
 
@@ -34,6 +35,8 @@ class ApiKey(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ApiKeyQuerySet.as_manager()
 
     class Meta:
         indexes = [models.Index(fields=["organization", "-created_at", "-id"], name="apikey_org_newest")]

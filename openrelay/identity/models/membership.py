@@ -2,6 +2,7 @@
 
 from django.db import models
 
+from openrelay.identity.querysets import MembershipQuerySet
 from openrelay.ids import new_id
 
 
@@ -16,6 +17,8 @@ class Membership(models.Model):
     role = models.CharField(max_length=64)
     invited_at = models.DateTimeField()
     joined_at = models.DateTimeField(null=True, blank=True)
+
+    objects = MembershipQuerySet.as_manager()
 
     class Meta:
         constraints = [

@@ -6,7 +6,7 @@ from openrelay.ids import new_id
 
 
 class Organization(models.Model):
-    """An organization. One of them is the platform ops organization, whose people and keys are the operators."""
+    """An organization. One is the platform ops organization, whose people and keys are the operators."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     name = models.CharField(max_length=200)

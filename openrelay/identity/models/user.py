@@ -61,7 +61,8 @@ class User(AbstractBaseUser):
         return self.memberships.filter(organization__is_platform_ops=True, joined_at__isnull=False).exists()
 
     # The console shows every model to every operator and changes nothing by itself: a change goes through a
-    # service, which asks for the operator's own action. So Django's per-model permissions have nothing to add.
+    # service, which asks for the operator's own action. So Django's per-model permissions have nothing to
+    # add.
     def has_perm(self, perm: str, obj: Any = None) -> bool:
         return self.is_active and self.is_staff
 

@@ -53,8 +53,8 @@ def authenticate(secret: str, *, source_ip: str, request_id: str, read_only: boo
     """The caller that a bearer credential stands for.
 
     `source_ip` is where the request came from; `read_only` lets a look-up of the last second serve. Raises
-    Unauthenticated (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden when a key is used from an address
-    outside its ranges.
+    Unauthenticated (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden when a key is used from an
+    address outside its ranges.
     """
     if secret.startswith(secrets.API_KEY):
         return _from_key(secrets.digest(secret), source_ip, request_id, read_only=read_only)
@@ -71,7 +71,8 @@ def console_caller(
 ) -> Caller:
     """The caller that a person signed in to the console is, acting in one of their organizations.
 
-    Raises Unauthenticated (UNAUTHORIZED) for someone no longer active, Forbidden for an organization not theirs.
+    Raises Unauthenticated (UNAUTHORIZED) for someone no longer active, Forbidden for an organization not
+    theirs.
     """
     person = person_by_id(user_id)
     if person is None:
@@ -82,9 +83,9 @@ def console_caller(
 def reread(caller: Caller) -> tuple[Caller, dt.datetime]:
     """What `caller` may do now, and the database's time, read by one query in the current transaction.
 
-    Call it right after taking the lock of what is changed: nothing that was revoked, expired or demoted before then
-    passes. A node's or the platform's own caller stays as it is. Raises Unauthenticated (UNAUTHORIZED,
-    REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden for a person no longer in the organization.
+    Call it right after taking the lock of what is changed: nothing that was revoked, expired or demoted
+    before then passes. A node's or the platform's own caller stays as it is. Raises Unauthenticated
+    (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden for a person no longer in the organization.
     """
     actor = caller.actor
     if caller.key_id is not None:
@@ -127,7 +128,8 @@ def _note_use(facts: KeyFacts) -> None:
     # The condition again in the statement: of many requests at once, one writes.
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE identity_apikey SET last_used_at = %s WHERE id = %s AND (last_used_at IS NULL OR last_used_at <= %s)",
+            "UPDATE identity_apikey SET last_used_at = %s "
+            "WHERE id = %s AND (last_used_at IS NULL OR last_used_at <= %s)",
             [facts.at, facts.id, facts.at - LAST_USE_EVERY],
         )
 
@@ -156,7 +158,7 @@ def _key_caller(facts: KeyFacts, at: dt.datetime, source_ip: str, request_id: st
 
 
 def key_actions(facts: KeyFacts) -> frozenset[str]:
-    """What a live key may do: its ceiling, within what its organization can hold and its maker's role gives now."""
+    """What a live key may do: its ceiling, within its organization's reach and its maker's role of now."""
     actions = (actions_of(facts.permissions) | EVERYONE) - SESSION_ONLY_ACTIONS
     if not facts.is_platform_ops:
         actions -= PLATFORM_ACTIONS

@@ -1,0 +1,41 @@
+"""Make a person."""
+
+import getpass
+import os
+from typing import Any
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.validators import validate_email
+
+from openrelay.audit.actor import OPERATOR
+from openrelay.errors import ApiError
+from openrelay.identity.services.users import create_user
+
+
+class Command(BaseCommand):
+    help = (
+        "Make a person and print their id. The password is asked for, or read from OPENRELAY_USER_PASSWORD."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("email")
+        parser.add_argument("--full-name", default="")
+        parser.add_argument("--no-password", action="store_true", help="no sign-in to the console")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        password = None
+        try:
+            validate_email(options["email"])
+            if not options["no_password"]:
+                password = os.environ.get("OPENRELAY_USER_PASSWORD") or getpass.getpass("Password: ")
+                validate_password(password)
+            user = create_user(
+                actor=OPERATOR, email=options["email"], password=password, full_name=options["full_name"]
+            )
+        except ValidationError as error:
+            raise CommandError(" ".join(error.messages)) from error
+        except ApiError as error:
+            raise CommandError(error.message) from error
+        self.stdout.write(str(user.id))

@@ -1,0 +1,30 @@
+"""Make people."""
+
+from django.db import IntegrityError, transaction
+
+from openrelay import clock
+from openrelay.audit.services.record import Actor, record
+from openrelay.errors import Conflict
+from openrelay.identity.models import User
+
+
+def create_user(*, actor: Actor, email: str, password: str | None = None, full_name: str = "") -> User:
+    """Make a person, who signs in to the console with `password` if there is one.
+
+    Raises Conflict (INVALID_STATE) when the address is taken.
+    """
+    try:
+        with transaction.atomic():
+            at = clock.read()
+            user = User.objects.create_user(email, password, created_at=at, full_name=full_name)
+            record(
+                actor,
+                "user.created",
+                target_type="user",
+                target_id=user.id,
+                after={"email": user.email, "fullName": full_name},
+                at=at,
+            )
+    except IntegrityError as error:
+        raise Conflict(f"There is a person with the address {email} already.") from error
+    return user
