@@ -35,7 +35,7 @@ test: venv-dev
 check: venv-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	.venv/bin/lint-imports --config pyproject.toml
+	.venv/bin/lint-imports
 	$(OFFLINE) $(PY) -m mypy
 	$(OFFLINE) $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	@if [ -f docs/openapi.yaml ]; then set -e; \
