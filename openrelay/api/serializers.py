@@ -128,7 +128,7 @@ class StrictListField(serializers.ListField):
     def to_internal_value(self, data: Any) -> list[Any]:
         if not isinstance(data, list):
             self.fail("not_a_list")
-        return super().to_internal_value(data)  # type: ignore[no-any-return]
+        return super().to_internal_value(data)
 
 
 class StrictMapField(serializers.DictField):
@@ -147,7 +147,7 @@ class StrictMapField(serializers.DictField):
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         if isinstance(data, dict) and len(data) > self.max_length:
             self.fail("max_length", max_length=self.max_length)
-        return super().to_internal_value(data)  # type: ignore[no-any-return]
+        return super().to_internal_value(data)
 
 
 class IdField(serializers.Field):
@@ -237,8 +237,22 @@ class StrictSerializer(serializers.Serializer):
         return values
 
 
+def check(
+    serializer_class: type[serializers.Serializer],  # type: ignore[type-arg]
+    data: Any,
+    *,
+    query: bool = False,
+) -> tuple[dict[str, Any], list[str]]:
+    """What `serializer_class` makes of `data`, and every fault, each a sentence that begins with its path."""
+    serializer = serializer_class(data=data, context={"query": query})
+    try:
+        return serializer.run_validation(data), []
+    except serializers.ValidationError as error:
+        return {}, list(_faults(get_error_detail(error) if not hasattr(error, "detail") else error.detail, ""))
+
+
 def read(
-    serializer_class: type[serializers.Serializer],
+    serializer_class: type[serializers.Serializer],  # type: ignore[type-arg]
     data: Any,
     *,
     query: bool = False,
@@ -248,11 +262,9 @@ def read(
     Raises Invalid (VALIDATION_ERROR) with a sentence that names each faulty field by its path, such as
     `unitIds[2]`.
     """
-    serializer = serializer_class(data=data, context={"query": query})
-    try:
-        return serializer.run_validation(data)  # type: ignore[no-any-return]
-    except serializers.ValidationError as error:
-        faults = list(_faults(get_error_detail(error) if not hasattr(error, "detail") else error.detail, ""))
+    values, faults = check(serializer_class, data, query=query)
+    if not faults:
+        return values
     shown = "; ".join(faults[:_SHOWN_AT_MOST])
     more = f"; and {len(faults) - _SHOWN_AT_MOST} more" if len(faults) > _SHOWN_AT_MOST else ""
     raise Invalid(f"{shown}{more}.")
