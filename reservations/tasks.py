@@ -1,11 +1,14 @@
 """What the clock calls for: announcements. Each task is safe to run twice or late."""
 
+import logging
 from uuid import UUID
 
 from celery import shared_task
 
 from openrelay import clock
 from reservations.services import announcing
+
+log = logging.getLogger(__name__)
 
 
 @shared_task(name="reservations.announce")
@@ -18,7 +21,10 @@ def announce(reservation_id: str) -> None:
 def announce_all_due() -> None:
     """Announce whatever is due of any reservation, each in a transaction of its own."""
     for reservation_id in announcing.due(clock.read()):
-        announcing.announce_due(reservation_id)
+        try:
+            announcing.announce_due(reservation_id)
+        except Exception:  # one that cannot be announced must not keep the rest silent
+            log.exception("reservation %s could not be announced; the next sweep tries again", reservation_id)
 
 
 @shared_task(name="reservations.arm_moments")

@@ -118,20 +118,23 @@ def _steps(held: LockedNode, reservation: Reservation) -> list[Step]:
     """Every step the facts tell of, announced or not, up to the locked moment."""
     if reservation.status == Status.CANCELLED:
         return []  # cancelling announced what came before it
-    until = held.at if reservation.ends_at is None else min(held.at, reservation.ends_at)
+    ends_at = reservation.ends_at
     reviews = [
         Step(Event.NEEDS_REVIEW, generation.at, generation.number)
         for generation in TopologyGeneration.objects.filter(
-            node=held.node, number__gt=reservation.hold.topology_gen, at__lt=until
+            node=held.node, number__gt=reservation.hold.topology_gen, at__lte=held.at
         )
+        # What happened to the node after the end is nothing to a reservation that was over.
+        if ends_at is None or generation.at < ends_at
     ]
     steps = list(reviews)
     if reservation.starts_at > reservation.created_at:
         # A reservation that was in review at its start became active when it was re-affirmed, if it was.
         begun = max(reservation.starts_at, reservation.pinned_at)
         reviewed_before = any(review.occurred_at <= begun for review in reviews)
-        if begun <= held.at and begun < until and not reviewed_before:
+        in_term = begun <= held.at and (ends_at is None or begun < ends_at)
+        if in_term and not reviewed_before:
             steps.append(Step(Event.ACTIVATED, begun))
-    if reservation.ends_at is not None and reservation.ends_at <= held.at:
-        steps.append(Step(Event.EXPIRED, reservation.ends_at))
+    if ends_at is not None and ends_at <= held.at:
+        steps.append(Step(Event.EXPIRED, ends_at))
     return steps
