@@ -14,4 +14,7 @@ app.autodiscover_tasks(["openrelay.api", "openrelay.audit", "nodes", "compute", 
 app.conf.beat_scheduler = "openrelay.schedule:SoonScheduler"
 app.conf.beat_schedule = {
     **every(10, "openrelay.beat"),
+    **every(5, "reservations.announce_all_due"),
+    **every(60, "reservations.arm_moments"),
+    **every(10, "compute.sweep_teardowns"),
 }

@@ -192,3 +192,5 @@ LOGGING = {
 
 # A node that was not heard from for so many seconds is offline.
 NODE_OFFLINE_GRACE_SECONDS = env.int("NODE_OFFLINE_GRACE_SECONDS", default=90)
+# A guest whose end the node did not confirm within so many seconds is reported as overdue.
+TEARDOWN_OVERDUE_SECONDS = env.int("TEARDOWN_OVERDUE_SECONDS", default=120)

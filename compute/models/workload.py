@@ -5,6 +5,7 @@ from django.db import models
 from django.db.models import Q
 
 from compute import states
+from compute.models.ssh_key import SshKey
 from compute.querysets import WorkloadQuerySet
 from openrelay.ids import new_id
 
@@ -72,7 +73,7 @@ class Workload(models.Model):
     preferred_regions = ArrayField(models.CharField(max_length=64), default=list, blank=True)
     allow_fallback = models.BooleanField(default=False)
     node_named = models.BooleanField(default=False, help_text="whether its creator named the node")
-    ssh_keys: models.ManyToManyField = models.ManyToManyField(
+    ssh_keys: "models.ManyToManyField[SshKey, WorkloadSshKey]" = models.ManyToManyField(
         "compute.SshKey", through="compute.WorkloadSshKey", related_name="workloads"
     )
 

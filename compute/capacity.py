@@ -1,0 +1,105 @@
+"""What of a host goes with its GPUs: memory, CPUs and disk. Pure arithmetic.
+
+A node gives each GPU an even share of its host, and a VM the share of its GPUs: so a node can always run one
+VM a GPU. Memory and disk may be asked for by size, within that share.
+"""
+
+import math
+from dataclasses import dataclass
+
+# What the host's own system keeps of its memory: 2 %, at least 2 GiB.
+HOST_KEEPS_PERCENT = 2
+HOST_KEEPS_MB = 2048
+# What a hypervisor needs beside a guest's memory: 5 % of it, at least 1 GiB, and a little for itself.
+OVERHEAD_PERCENT = 5
+OVERHEAD_LEAST_MB = 1024
+OVERHEAD_FLAT_MB = 32
+# A guest has at least so much of the memory of its GPUs, lest it cannot feed them.
+FLOOR_PERCENT_OF_VRAM = 65
+DISK_GB_A_GPU = 100
+MIN_DISK_GB = 10
+MAX_DISK_GB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one GPU of a node brings with it. None is what the node has not told, and does not constrain."""
+
+    ram_budget_mb: int | None
+    vcpu: int | None
+    disk_gb: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a VM is given: MiB, CPUs and GB. None where nothing is known to give."""
+
+    guest_mem_mb: int | None
+    vcpu: int | None
+    disk_gb: int
+
+
+def allocatable_mb(ram_mb: int) -> int:
+    """The MiB of a host's memory that guests may have."""
+    return max(0, ram_mb - max(HOST_KEEPS_MB, ram_mb * HOST_KEEPS_PERCENT // 100))
+
+
+def share(*, gpus: int, ram_mb: int | None, cpu_cores: int | None, disk_total_gb: int | None) -> Share:
+    """The even share of one of a host's `gpus`."""
+    if gpus < 1:
+        return Share(None, None, None)
+    return Share(
+        ram_budget_mb=allocatable_mb(ram_mb) // gpus if ram_mb else None,
+        vcpu=max(1, cpu_cores // gpus) if cpu_cores else None,
+        disk_gb=disk_total_gb // gpus if disk_total_gb else None,
+    )
+
+
+def footprint_mb(guest_mem_mb: int) -> int:
+    """What a guest of that memory takes of its host."""
+    return (
+        guest_mem_mb + max(OVERHEAD_LEAST_MB, -(-guest_mem_mb * OVERHEAD_PERCENT // 100)) + OVERHEAD_FLAT_MB
+    )
+
+
+def largest_guest_mb(budget_mb: int) -> int:
+    """The largest guest whose footprint fits into the budget."""
+    guest = min(
+        budget_mb - OVERHEAD_FLAT_MB - OVERHEAD_LEAST_MB,
+        (budget_mb - OVERHEAD_FLAT_MB) * 100 // (100 + OVERHEAD_PERCENT),
+    )
+    while guest > 0 and footprint_mb(guest) > budget_mb:  # by rounding, once at most
+        guest -= 1
+    return max(0, guest)
+
+
+def floor_mb(vram_gb: int, gpu_count: int) -> int:
+    """The least memory of a guest with so many GPUs of that VRAM."""
+    return math.ceil(vram_gb * 1024 * gpu_count * FLOOR_PERCENT_OF_VRAM / 100)
+
+
+def shape(
+    share: Share, *, gpu_count: int, vram_gb: int, guest_mem_mb: int | None = None, disk_gb: int | None = None
+) -> Shape | None:
+    """What a VM with `gpu_count` GPUs is given on a node of that share, or None when it asks for more than
+    that.
+
+    Without `guest_mem_mb` it gets the whole share; less than the floor is raised to it. Without `disk_gb` it
+    gets 100 GB a GPU, or the share where that is less.
+    """
+    most_mb = None if share.ram_budget_mb is None else largest_guest_mb(share.ram_budget_mb * gpu_count)
+    most_disk = None if share.disk_gb is None else share.disk_gb * gpu_count
+    least_mb = floor_mb(vram_gb, gpu_count)
+    if guest_mem_mb is None:
+        memory = most_mb if most_mb is not None else (least_mb or None)
+    else:
+        memory = max(guest_mem_mb, least_mb)
+        if most_mb is not None and memory > most_mb:
+            return None
+    if disk_gb is None:
+        disk_gb = DISK_GB_A_GPU * gpu_count
+        if most_disk is not None:
+            disk_gb = max(MIN_DISK_GB, min(disk_gb, most_disk))
+    elif most_disk is not None and disk_gb > most_disk:
+        return None
+    return Shape(memory, None if share.vcpu is None else share.vcpu * gpu_count, disk_gb)

@@ -1,0 +1,252 @@
+"""Creating a VM: on the node it names, or on the one of the public pool that it fits best."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from compute.capacity import shape
+from compute.models import GpuPrice, Tier, Workload
+from compute.placement import counts, sums
+from compute.services import pool
+from compute.services.place import Refusal, Wanted, names, place, unknown_node
+from compute.services.ssh_keys import keys_of
+from nodes.models import GpuModel, Location, Node
+from nodes.services.locking import locked_for
+from openrelay.api.idempotency import NO_KEY, Once
+from openrelay.clock import Now
+from openrelay.errors import ApiError, Invalid, NotFound, Unavailable
+from openrelay.identity.caller import Caller
+from openrelay.ids import parse_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmRequest:
+    """What a customer asks for. Sizes are MiB and GB; ids are as they came.
+
+    `details` has what is handed on to the node as it is: image, cloud-init, environment and the like.
+    """
+
+    name: str
+    ssh_key_ids: Sequence[str]
+    gpu_count: int | None = None
+    gpu_model_id: str | None = None
+    node_id: str | None = None
+    tier: str = Tier.COMMUNITY
+    guest_mem_mb: int | None = None
+    disk_size_gb: int | None = None
+    resource_size: str | None = None
+    template_id: str | None = None
+    preferred_regions: Sequence[str] = ()
+    allow_fallback: bool = False
+    details: dict[str, object] = field(default_factory=dict)
+
+
+def create_vm(*, caller: Caller, request: VmRequest, once: Once = NO_KEY) -> Workload:
+    """Create a VM in the caller's organization and claim GPU units for it.
+
+    With `node_id` it is placed there or not at all, and what is reserved to the organization on that node
+    serves first, if need be by ending spot workloads there. Without, it is placed in the public pool, on the
+    node that is left with the fewest free GPUs; in `preferred_regions` only, unless `allow_fallback`.
+
+    Raises Invalid VALIDATION_ERROR, UNKNOWN_NODE, NODE_DECOMMISSIONED, GPU_COUNT_NOT_ALLOCATABLE,
+    VM_SHAPE_NOT_PLACEABLE or RESOURCE_SIZE_NOT_APPLICABLE for what can never be; Unavailable
+    INSUFFICIENT_GPU_CAPACITY or INSUFFICIENT_HOST_CAPACITY for what cannot be now.
+    """
+    wanted = _resolve(caller, request)
+    if request.node_id is not None:
+        return _on_named_node(caller, request.node_id, wanted, once)
+    return _in_the_pool(caller, request, wanted, once)
+
+
+def _resolve(caller: Caller, request: VmRequest) -> Wanted:
+    """The request with its ids looked up. Raises Invalid for what cannot be, whatever the fleet."""
+    gpu_count = request.gpu_count
+    if gpu_count is None and request.gpu_model_id is not None:
+        gpu_count = 1
+    if gpu_count and request.resource_size is not None:
+        raise Invalid(
+            "resourceSize is for VMs without GPUs; a VM with GPUs gets its share of the host. "
+            "Omit it, and ask for memory by guestMemMb and disk by diskSizeGb.",
+            code="RESOURCE_SIZE_NOT_APPLICABLE",
+        )
+    if not gpu_count:
+        raise Invalid("gpuCount must be 1 or more: VMs without a GPU are not offered here.")
+    if request.template_id is not None:
+        raise Invalid("templateId names no VM template: none is offered here. Omit it.")
+    if request.node_id is not None and (request.preferred_regions or request.allow_fallback):
+        raise Invalid(
+            "nodeId goes with neither preferredRegions nor allowFallback: a VM that names its node is placed "
+            "there or nowhere."
+        )
+    return Wanted(
+        name=request.name,
+        gpu_count=gpu_count,
+        tier=request.tier,
+        keys=tuple(keys_of(caller.organization_id, request.ssh_key_ids)),
+        model_id=_model(request.gpu_model_id),
+        guest_mem_mb=request.guest_mem_mb,
+        disk_gb=request.disk_size_gb,
+        details={
+            **request.details,
+            "preferred_regions": list(request.preferred_regions),
+            "allow_fallback": request.allow_fallback,
+        },
+    )
+
+
+def _model(gpu_model_id: str | None) -> UUID | None:
+    if gpu_model_id is None:
+        return None
+    model_id = parse_id(gpu_model_id)
+    if model_id is None or not GpuModel.objects.filter(pk=model_id).exists():
+        raise Invalid("gpuModelId names no GPU model. GET /v1/gpu-models lists them.")
+    return model_id
+
+
+def _on_named_node(caller: Caller, node_id: str, wanted: Wanted, once: Once) -> Workload:
+    """Place on that node, waiting for its lock, or raise."""
+    pk = parse_id(node_id)
+    node = Node.objects.filter(pk=pk).first() if pk else None
+    # Looked up once without the lock, so that nobody without rights there can queue for it.
+    if node is None or not names(caller, node, Now()):
+        raise unknown_node()
+    outcome = _attempt(caller, node.pk, wanted, once, named=True)
+    if isinstance(outcome, Workload):
+        return outcome
+    if outcome is None:
+        raise unknown_node()
+    hardware = _of_model(pool.hardware(node_id=node.pk), wanted)
+    raise _refused([outcome], hardware, wanted, f"The node you named has no room: {outcome.sentence}.")
+
+
+def _in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once) -> Workload:
+    """Place on the best fit of the public pool, or raise.
+
+    First every candidate that nobody is changing just now, then those that were; each decided under its lock,
+    in a transaction of its own.
+    """
+    regions = _regions(request.preferred_regions)
+    sold = GpuPrice.objects.filter(tier=wanted.tier)
+    if wanted.model_id is not None:
+        sold = sold.filter(gpu_model_id=wanted.model_id)
+        if not sold.exists():
+            raise Invalid(f"That GPU model is not sold at tier {wanted.tier}. Ask for another of either.")
+    open_nodes = [
+        candidate
+        for candidate in pool.candidates(
+            organization_id=caller.organization_id,
+            tier=wanted.tier,
+            at=Now(),
+            models=sold.order_by().values("gpu_model_id"),
+        )
+        if not regions or request.allow_fallback or candidate.region in regions
+    ]
+    fitting = sorted(
+        (candidate for candidate in open_nodes if candidate.fits(wanted.gpu_count)),
+        key=lambda candidate: (
+            bool(regions) and candidate.region not in regions,
+            candidate.free,
+            candidate.node_id,
+        ),
+    )
+    refusals: list[Refusal] = []
+    busy: list[pool.Candidate] = []
+    for candidate in fitting:
+        outcome = _attempt(caller, candidate.node_id, _at(wanted, candidate), once, skip_locked=True)
+        if isinstance(outcome, Workload):
+            return outcome
+        if outcome is None:
+            busy.append(candidate)
+        else:
+            refusals.append(outcome)
+    for candidate in busy:
+        outcome = _attempt(caller, candidate.node_id, _at(wanted, candidate), once)
+        if isinstance(outcome, Workload):
+            return outcome
+        if outcome is not None:
+            refusals.append(outcome)
+
+    refusals.append(Refusal("", max((candidate.free for candidate in open_nodes), default=0)))
+    hardware = _of_model(
+        pool.hardware(regions=() if request.allow_fallback else request.preferred_regions), wanted
+    )
+    raise _refused(refusals, hardware, wanted, "There is no room in the public pool now.")
+
+
+def _at(wanted: Wanted, candidate: pool.Candidate) -> Wanted:
+    """The same VM, of the candidate's GPU model: another on that node may not be for sale."""
+    return dataclasses.replace(wanted, model_id=candidate.model_id)
+
+
+def _attempt(
+    caller: Caller,
+    node_id: UUID,
+    wanted: Wanted,
+    once: Once,
+    *,
+    named: bool = False,
+    skip_locked: bool = False,
+) -> Workload | Refusal | None:
+    """Decide on one node under its lock; None when it is gone, or locked by another and not to be waited for.
+    """
+    try:
+        with locked_for(node_id, caller, once=once, skip_locked=skip_locked) as (held, caller):
+            caller.require("compute.create")
+            outcome = place(held, caller, wanted, named=named)
+            if isinstance(outcome, Workload):
+                once.store(outcome)
+            return outcome
+    except NotFound:
+        return None
+
+
+def _regions(preferred: Sequence[str]) -> frozenset[str]:
+    """The regions as a set. Raises Invalid for one that no location is in."""
+    wanted = frozenset(preferred)
+    if not wanted:
+        return wanted
+    known = Location.objects.filter(region__in=wanted).values_list("region", flat=True)
+    if unknown := sorted(wanted.difference(known)):
+        raise Invalid(f"preferredRegions names {', '.join(unknown[:5])}, where there is no location.")
+    return wanted
+
+
+def _of_model(hardware: list[pool.Hardware], wanted: Wanted) -> list[pool.Hardware]:
+    return [row for row in hardware if wanted.model_id in (None, row.model_id)]
+
+
+def _refused(
+    refusals: Sequence[Refusal], hardware: Sequence[pool.Hardware], wanted: Wanted, sentence: str
+) -> ApiError:
+    """What to answer when no node took the VM: whether it could ever be, and if so what is short now."""
+    able = [row for row in hardware if sums(row.sizes) >> wanted.gpu_count & 1]
+    what = f"{wanted.gpu_count} GPU{'s' if wanted.gpu_count > 1 else ''}"
+    if not able:
+        possible = sorted({count for row in hardware for count in counts(sums(row.sizes))})
+        offered = f"Possible are {', '.join(map(str, possible))}." if possible else "None is possible there."
+        return Invalid(
+            f"No node can give a VM {what} of one model. {offered}", code="GPU_COUNT_NOT_ALLOCATABLE"
+        )
+    if not any(
+        shape(
+            row.share,
+            gpu_count=wanted.gpu_count,
+            vram_gb=row.vram_gb,
+            guest_mem_mb=wanted.guest_mem_mb,
+            disk_gb=wanted.disk_gb,
+        )
+        for row in able
+    ):
+        return Invalid(
+            f"guestMemMb or diskSizeGb is above what {what} come with on any node. Ask for less.",
+            code="VM_SHAPE_NOT_PLACEABLE",
+        )
+    if any(refusal.host or refusal.shape for refusal in refusals):
+        return Unavailable(
+            f"{what} are free, but not with that much memory and disk now. Ask for less, or try later.",
+            code="INSUFFICIENT_HOST_CAPACITY",
+        )
+    most = max((refusal.largest for refusal in refusals), default=0)
+    fits = f"At most {most} would fit now." if most else "None would fit now."
+    return Unavailable(f"{sentence} {fits} Try again later, or with fewer GPUs.")

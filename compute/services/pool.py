@@ -1,0 +1,133 @@
+"""The public pool: units that a request without a named node may be placed on, read without any lock."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+
+from compute.capacity import Share, share
+from compute.models import Claim, Occupancy, Tier
+from compute.placement import sums
+from nodes.models import Gpu, GpuUnit, HoldAudience, HoldUnit, Node
+from nodes.querysets import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node with the sizes of its open units of one GPU model."""
+
+    node_id: UUID
+    model_id: UUID
+    region: str | None
+    sizes: tuple[int, ...]
+
+    @property
+    def free(self) -> int:
+        """How many GPUs of the model are open there."""
+        return sum(self.sizes)
+
+    def fits(self, gpu_count: int) -> bool:
+        """Whether whole units there add up to that count."""
+        return bool(sums(self.sizes) >> gpu_count & 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a node could give if nothing ran on it: the sizes of its units of one model, and its host's
+    figures.
+    """
+
+    node_id: UUID
+    model_id: UUID
+    vram_gb: int
+    sizes: tuple[int, ...]
+    share: Share
+
+
+def vm_units() -> QuerySet[GpuUnit]:
+    """Units whose hardware runs VMs and is for sale."""
+    units: QuerySet[GpuUnit] = GpuUnit.objects.present().filter(sellable=True, alloc_class=GpuUnit.VFIO_GROUP)
+    return units
+
+
+def vm_nodes() -> QuerySet[Node]:
+    """Nodes that run VMs and were not removed."""
+    nodes: QuerySet[Node] = Node.objects.live().filter(runtime=Node.Runtime.QEMU)
+    return nodes
+
+
+def unused() -> Q:
+    """The filter for units that nobody claims, that no guest may be on, and whose GPUs are healthy."""
+    return Q(
+        ~Exists(Claim.objects.filter(unit=OuterRef("pk")))
+        & ~Exists(Occupancy.objects.open().filter(unit=OuterRef("pk")))
+        & ~Exists(Gpu.objects.filter(unit=OuterRef("pk"), failed_at__isnull=False))
+    )
+
+
+def candidates(
+    *, organization_id: UUID, tier: str, at: Moment, models: QuerySet[Any] | Sequence[UUID]
+) -> list[Candidate]:
+    """Nodes with open units of any of `models`, one entry a node and model, in one query.
+
+    What is reserved is not open, but for a spot request what is on the spot market now; and never what is
+    reserved to the caller's own organization.
+    """
+    in_term = HoldUnit.objects.in_term(at).filter(unit=OuterRef("pk"))
+    if tier == Tier.SPOT:
+        own = HoldAudience.objects.filter(hold=OuterRef("hold"), organization_id=organization_id)
+        in_term = in_term.exclude(
+            Q(released=True, hold__topology_gen=F("hold__node__topology_gen")) & ~Exists(own)
+        )
+    rows = (
+        vm_units()
+        .filter(unused() & ~Exists(in_term), gpu_model__in=models)
+        .filter(node__in=Node.objects.taking_new_work(at).filter(runtime=Node.Runtime.QEMU))
+        .order_by()
+        .values("node_id", "gpu_model_id", "node__location__region")
+        .annotate(sizes=ArrayAgg("gpu_count"))
+    )
+    return [
+        Candidate(row["node_id"], row["gpu_model_id"], row["node__location__region"], tuple(row["sizes"]))
+        for row in rows
+    ]
+
+
+def hardware(*, node_id: UUID | None = None, regions: Sequence[str] = ()) -> list[Hardware]:
+    """What nodes could ever give, whoever holds or runs what: one entry a node and model, in one query."""
+    units = vm_units().filter(node__in=vm_nodes())
+    if node_id is not None:
+        units = units.filter(node_id=node_id)
+    if regions:
+        units = units.filter(node__location__region__in=regions)
+    rows = list(
+        units.order_by()
+        .values("node_id", "gpu_model_id", "gpu_model__vram_gb")
+        .annotate(
+            sizes=ArrayAgg("gpu_count"),
+            ram_mb=F("node__ram_mb"),
+            cpu_cores=F("node__cpu_cores"),
+            disk_total_gb=F("node__disk_total_gb"),
+        )
+    )
+    gpus: dict[UUID, int] = {}
+    for row in rows:
+        gpus[row["node_id"]] = gpus.get(row["node_id"], 0) + sum(row["sizes"])
+    return [
+        Hardware(
+            row["node_id"],
+            row["gpu_model_id"],
+            row["gpu_model__vram_gb"],
+            tuple(row["sizes"]),
+            share(
+                gpus=gpus[row["node_id"]],
+                ram_mb=row["ram_mb"],
+                cpu_cores=row["cpu_cores"],
+                disk_total_gb=row["disk_total_gb"],
+            ),
+        )
+        for row in rows
+    ]

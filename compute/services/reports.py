@@ -1,0 +1,230 @@
+"""Taking a node agent's account of its guests.
+
+Only what is said of a run explicitly counts, and only for that run: a run that a report leaves out is as it
+was.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import transaction
+
+from compute import states
+from compute.models import AgentState, FlaggedReport, Occupancy, Run
+from compute.services.claims import close, give_up, let_waiting_deploy
+from compute.services.transitions import move
+from nodes.models import Node
+from nodes.services.locking import locked
+from openrelay import clock
+from openrelay.audit.services.record import Actor, record
+
+# What becomes of a workload that should run, by what its agent says of its guest's end.
+_ENDINGS = {
+    Run.Observed.STOPPED: (states.STOPPED, states.VM_EXITED),
+    Run.Observed.FAILED: (states.FAILED, "the guest failed"),
+    Run.Observed.GONE: (states.FAILED, "the guest is gone from its node"),
+    Run.Observed.NEVER_STARTED: (states.FAILED, "the guest could not be started"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """What a report says of one run. `state` is one of `Run.Observed` but nothing."""
+
+    run_id: UUID
+    state: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An agent's account. `complete` is false when it could not look at all of its guests."""
+
+    sequence: int
+    complete: bool
+    guests: tuple[Guest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of a report: why it was flagged, if it was, and which of its runs are to be torn down."""
+
+    flagged: str
+    tear_down: tuple[UUID, ...]
+
+
+def take_report(*, node: Node, report: Report, actor: Actor) -> Taken:
+    """Take what the node's agent says of its guests.
+
+    A report older than one already taken, or one that is not complete, changes nothing and is flagged; so is
+    one that leaves out runs that were there, or names runs that are not the node's, and of it the rest is
+    taken. The same report again changes nothing. Nothing is locked unless something changes.
+    """
+    state, _ = AgentState.objects.get_or_create(node=node)
+    if report.sequence == state.last_sequence:
+        return Taken(state.flag, _unknown(report, _runs(node, report)))
+    doubt = _doubt(report, state)
+    if doubt:
+        _flag(node, report, doubt, actor)
+        return Taken(doubt, ())
+    runs = _runs(node, report)
+    if not any(_differs(runs[guest.run_id], guest) for guest in report.guests if guest.run_id in runs):
+        flag = _oddities(node, report, runs)
+        AgentState.objects.filter(node=node, last_sequence__lt=report.sequence).update(
+            last_sequence=report.sequence, last_report_at=clock.Now()
+        )
+        _flag(node, report, flag, actor)
+        return Taken(flag, _unknown(report, runs))
+
+    with locked(node.pk) as held:
+        state = AgentState.objects.get(node=node)
+        if doubt := _doubt(report, state):
+            flag, tear_down = doubt, ()
+        else:
+            AgentState.objects.filter(node=node).update(last_sequence=report.sequence, last_report_at=held.at)
+            runs = _runs(node, report)
+            returned = [
+                guest.run_id
+                for guest in report.guests
+                if guest.run_id in runs and _apply(runs[guest.run_id], guest, report.sequence, actor, held.at)
+            ]
+            let_waiting_deploy(held.node, actor=actor, at=held.at)
+            flag = _oddities(node, report, runs, returned)
+            tear_down = (*_unknown(report, runs), *returned)
+        _flag(node, report, flag, actor)
+    return Taken(flag, tear_down)
+
+
+def _doubt(report: Report, state: AgentState) -> str:
+    if report.sequence < state.last_sequence:
+        return "it is older than one that was already taken"
+    if not report.complete:
+        return "it is partial: the agent could not look at all of its guests"
+    return ""
+
+
+def _runs(node: Node, report: Report) -> dict[UUID, Run]:
+    """The runs of this node that the report speaks of; no other node's run is ever touched."""
+    rows = Run.objects.filter(node=node, pk__in=[guest.run_id for guest in report.guests])
+    return {run.pk: run for run in rows.select_related("workload")}
+
+
+def _unknown(report: Report, runs: dict[UUID, Run]) -> tuple[UUID, ...]:
+    return tuple(
+        guest.run_id for guest in report.guests if guest.run_id not in runs and guest.state in Run.LIVE
+    )
+
+
+def _oddities(node: Node, report: Report, runs: dict[UUID, Run], returned: Sequence[UUID] = ()) -> str:
+    """What is odd about a report that was taken, in words; empty when nothing is."""
+    there = Run.objects.open().filter(node=node, observed__in=Run.LIVE)
+    missing = there.exclude(pk__in=[guest.run_id for guest in report.guests]).count()
+    found = []
+    if missing and not report.guests:
+        found.append(f"it is empty, though {missing} guests were there")
+    elif missing:
+        found.append(f"it leaves out {missing} guests that were there")
+    if unknown := _unknown(report, runs):
+        found.append(f"it names {len(unknown)} guests that are not this node's")
+    if returned:
+        found.append(f"{len(returned)} guests are there that were said to be over")
+    return "; ".join(found)
+
+
+def _differs(run: Run, guest: Guest) -> bool:
+    """Whether the guest's state is news."""
+    if run.closed_at is not None:
+        return guest.state in Run.LIVE
+    return run.observed != guest.state or run.message != guest.message[:300]
+
+
+def _apply(run: Run, guest: Guest, sequence: int, actor: Actor, at: datetime) -> bool:
+    """Take what is said of one run, under its node's lock; returns whether a run that was over turned up
+    again.
+    """
+    if not _differs(run, guest):
+        return False
+    returned = run.closed_at is not None
+    Run.objects.filter(pk=run.pk).update(
+        observed=guest.state, observed_at=at, observed_sequence=sequence, message=guest.message[:300]
+    )
+    if returned:
+        _reopen(run, actor, at)
+        return True
+    if guest.state in Run.ENDED:
+        close(run, by=Occupancy.AGENT, at=at)
+    if run.desired == Run.Desired.RUNNING:
+        _follow(run, guest, actor, at)
+    return False
+
+
+def _follow(run: Run, guest: Guest, actor: Actor, at: datetime) -> None:
+    """Bring the workload to what its guest is."""
+    workload = run.workload
+    if guest.state in Run.LIVE and workload.status == states.PENDING:
+        move(workload, states.DEPLOYING, reason="", actor=actor, at=at)
+    if guest.state == Run.Observed.RUNNING and workload.status in (states.DEPLOYING, states.INTERRUPTED):
+        move(workload, states.RUNNING, reason="", actor=actor, at=at)
+    if guest.state in Run.ENDED and workload.status in states.HOLDING:
+        target, reason = _ENDINGS[Run.Observed(guest.state)]
+        if target == states.STOPPED and not states.may(workload.status, target):
+            target, reason = states.FAILED, "the guest stopped before it had started"
+        if target == states.FAILED and guest.message:
+            reason = guest.message
+        move(workload, target, reason=reason, actor=actor, at=at)
+        give_up([workload.pk], at)
+
+
+def _reopen(run: Run, actor: Actor, at: datetime) -> None:
+    """A guest that was over is there after all: its units are occupied, and it is to go."""
+    Run.objects.filter(pk=run.pk).update(
+        closed_at=None, desired=Run.Desired.GONE, gone_asked_at=at, overdue_reported_at=None
+    )
+    Occupancy.objects.filter(run=run).update(closed_at=None, closed_by="", override_reason="")
+    record(
+        actor,
+        "vm.guest_returned",
+        target_type="vm",
+        target_id=run.workload_id,
+        org_id=run.node.organization_id,
+        after={"runId": str(run.pk), "nodeId": str(run.node_id)},
+        at=at,
+    )
+
+
+def _flag(node: Node, report: Report, flag: str, actor: Actor) -> None:
+    """Keep what is odd about the node's reports now, and the report itself when that is new."""
+    with transaction.atomic():
+        changed = (
+            AgentState.objects.filter(node=node)
+            .exclude(flag=flag[:300])
+            .update(flag=flag[:300], flagged_at=clock.Now() if flag else None)
+        )
+        if not changed or not flag:
+            return
+        at = clock.read()
+        FlaggedReport.objects.create(
+            node=node,
+            sequence=report.sequence,
+            received_at=at,
+            flag=flag[:300],
+            content={
+                "sequence": report.sequence,
+                "complete": report.complete,
+                "guests": [
+                    {"runId": str(guest.run_id), "state": guest.state, "message": guest.message}
+                    for guest in report.guests
+                ],
+            },
+        )
+        record(
+            actor,
+            "node.report_flagged",
+            target_type="node",
+            target_id=node.pk,
+            org_id=node.organization_id,
+            after={"sequence": report.sequence, "flagged": flag},
+            at=at,
+        )
