@@ -53,8 +53,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The units a request gets, by address, and the workloads that are preempted for it, the youngest first.
-    """
+    """The units a request gets, by address, and the workloads preempted for it, the youngest first."""
 
     model_id: UUID
     options: tuple[Option, ...]
@@ -181,8 +180,7 @@ def _splits(limits: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
 
 
 def _pick(options: Sequence[Option], target: int) -> list[Option]:
-    """The options that add up to `target`: as little draining as can be, then as few units, then by address.
-    """
+    """The options that add up to `target`: first as little draining as can be, then as few units."""
     ordered = sorted(options, key=lambda option: option.address)
     best: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {0: ((0, 0), ())}
     for index, option in enumerate(ordered):

@@ -1,5 +1,4 @@
 """Compute's background work: each task calls one service, and may run twice or late."""
-"""
 
 from uuid import UUID
 

@@ -139,8 +139,7 @@ def close(run: Run, *, by: str, at: datetime, override_reason: str = "") -> None
 
 
 def let_waiting_deploy(node: Node, *, actor: Actor, at: datetime) -> None:
-    """Bring the node's pending workloads whose units nobody else is on any more to deploying, under its lock.
-    """
+    """Bring pending workloads whose units nobody else is on any more to deploying, under the node's lock."""
     pending = (
         Run.objects.wanted().filter(node=node, workload__status=states.PENDING).select_related("workload")
     )

@@ -188,8 +188,7 @@ def _attempt(
     named: bool = False,
     skip_locked: bool = False,
 ) -> Workload | Refusal | None:
-    """Decide on one node under its lock; None when it is gone, or locked by another and not to be waited for.
-    """
+    """Decide on one node under its lock; None when it is gone, or not to be waited for."""
     try:
         with locked_for(node_id, caller, once=once, skip_locked=skip_locked) as (held, caller):
             caller.require("compute.create")

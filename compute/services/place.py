@@ -50,8 +50,7 @@ class Refusal:
 
 
 def names(caller: Caller, node: Node, at: Moment) -> bool:
-    """Whether the caller may name the node: its owner, an operator, or the audience of a hold in term there.
-    """
+    """Whether the caller may name the node: owner, operator, or audience of a hold in term there."""
     if caller.is_operator or node.organization_id == caller.organization_id:
         return True
     return HoldAudience.objects.filter(

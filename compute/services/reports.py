@@ -80,9 +80,9 @@ def take_report(*, node: Node, report: Report, actor: Actor) -> Taken:
 
     with locked(node.pk) as held:
         state = AgentState.objects.get(node=node)
-        if doubt := _doubt(report, state):
-            flag, tear_down = doubt, ()
-        else:
+        tear_down: tuple[UUID, ...] = ()
+        flag = _doubt(report, state)
+        if not flag:
             AgentState.objects.filter(node=node).update(last_sequence=report.sequence, last_report_at=held.at)
             runs = _runs(node, report)
             returned = [

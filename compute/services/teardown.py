@@ -81,7 +81,9 @@ def close_occupancy_by_override(*, caller: Caller, run_id: UUID, reason: str) ->
     with locked_for(run.node_id, caller) as (held, caller):
         if not caller.operates("compute.operate"):
             raise NotFound()
-        run = Run.objects.select_related("workload").get(pk=run_id)
+        run = Run.objects.select_related("workload").filter(pk=run_id).first()
+        if run is None:
+            raise NotFound()
         if run.closed_at is not None:
             raise Conflict("The run is over already; there is nothing to override.")
         if run.desired != Run.Desired.GONE:
@@ -100,4 +102,5 @@ def close_occupancy_by_override(*, caller: Caller, run_id: UUID, reason: str) ->
             at=held.at,
         )
         let_waiting_deploy(held.node, actor=caller.actor, at=held.at)
-    return run
+        closed: Run = run
+    return closed
