@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
 	command -v $(p) >/dev/null && $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
 PY := .venv/bin/python
-VENV = $(if $(PYTHON),$(PYTHON) openrelay/embedded/venv.py,$(error OpenRelay needs Python 3.11 or newer; install it or name it with PYTHON=/path/to/python3))
+VENV = $(if $(PYTHON),$(PYTHON) openrelay/embedded/setup_venv.py,$(error OpenRelay needs Python 3.11 or newer; install it or name it with PYTHON=/path/to/python3))
 # For commands that only read code: a database is never reached, and settings want none of the user's.
 OFFLINE = env -u DEBUG DATABASE_URL=postgres://nobody@127.0.0.1:1/none DJANGO_SETTINGS_MODULE=openrelay.test_settings
 

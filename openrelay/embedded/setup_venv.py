@@ -1,4 +1,4 @@
-"""Make or renew .venv: `python3 openrelay/embedded/venv.py run|dev|sdk…`.
+"""Make or renew .venv: `python3 openrelay/embedded/setup_venv.py run|dev|sdk…`.
 
 Runs before anything is installed, so it needs the standard library only. What is there already is judged by a
 stamp of each requirements file, so that a checkout of other pins is noticed whatever the files' times are.
