@@ -1,5 +1,18 @@
 """Routes of compute."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from compute.api import agent, catalog, ssh_keys, vms
+
+urlpatterns = [
+    path("orgs/<str:org_id>/vms/create", vms.CreateVm.as_view()),
+    path("orgs/<str:org_id>/vms", vms.OrgVms.as_view()),
+    path("vms/<str:vm_id>", vms.OneVm.as_view()),
+    path("vms/<str:vm_id>/terminate", vms.TerminateVm.as_view()),
+    path("orgs/<str:org_id>/ssh-keys", ssh_keys.OrgSshKeys.as_view()),
+    path("orgs/<str:org_id>/ssh-keys/create", ssh_keys.CreateSshKey.as_view()),
+    path("gpu-models", catalog.GpuModels.as_view()),
+    path("gpu-availability", catalog.GpuAvailability.as_view()),
+    path("agent/work", agent.AgentWork.as_view()),
+    path("agent/reports", agent.AgentReports.as_view()),
+]

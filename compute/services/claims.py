@@ -98,18 +98,26 @@ def waits_for(runs: Iterable[Run]) -> dict[UUID, list[UUID]]:
     return waits
 
 
-def claim(workload: Workload, run: Run, unit_ids: Sequence[UUID], at: datetime) -> None:
-    """Give the workload's run the right to those units, and note that it may be on them, under the node's
-    lock.
+def claim(workload: Workload, run: Run, units: Sequence[tuple[UUID, UUID | None]], at: datetime) -> None:
+    """Give the workload's run the right to units, and note that it may be on them, under the node's lock.
+
+    Each unit comes with the hold by whose audience it is had, or None for what is open to others too.
     """
     Claim.objects.bulk_create(
         [
-            Claim(unit_id=unit_id, workload=workload, run=run, node_id=run.node_id, created_at=at)
-            for unit_id in unit_ids
+            Claim(
+                unit_id=unit_id,
+                workload=workload,
+                run=run,
+                node_id=run.node_id,
+                hold_id=hold_id,
+                created_at=at,
+            )
+            for unit_id, hold_id in units
         ]
     )
     Occupancy.objects.bulk_create(
-        [Occupancy(run=run, unit_id=unit_id, node_id=run.node_id, opened_at=at) for unit_id in unit_ids]
+        [Occupancy(run=run, unit_id=unit_id, node_id=run.node_id, opened_at=at) for unit_id, _ in units]
     )
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 from compute import states
 from compute.capacity import Shape, Share, shape, share
 from compute.models import Run, SshKey, Workload, WorkloadSshKey
-from compute.placement import FREE, SPOT, Choice, Option, Use, choose, standing
+from compute.placement import FREE, SPOT, Choice, Option, Standing, Use, choose, standing
 from compute.services.claims import OccupancyFacts, claim, claims_on, occupancies_on
 from compute.services.eviction import evict
 from compute.services.host import left_on
@@ -134,6 +134,7 @@ def options_for(
                     stands,
                     use.workload_id if use.tier == SPOT else None,
                     use.since,
+                    facts_.held.hold_id if facts_.held is not None and stands is not Standing.OPEN else None,
                 )
             )
     return options
@@ -216,7 +217,7 @@ def _write(
     )
     run = Run(workload=workload, node=node, number=1, created_at=at)
     run.save(force_insert=True)
-    claim(workload, run, [option.unit_id for option in choice.options], at)
+    claim(workload, run, [(option.unit_id, option.hold_id) for option in choice.options], at)
     record(
         caller.actor,
         "vm.created",

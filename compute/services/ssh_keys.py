@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
-from compute.models import SshKey
+from compute import states
+from compute.models import SshKey, WorkloadSshKey
 from openrelay.audit.services.record import record
 from openrelay.errors import Conflict, Invalid
 from openrelay.identity.caller import Caller
@@ -84,6 +86,21 @@ def keys_of(organization_id: UUID, ids: Sequence[str]) -> list[SshKey]:
             "GET /v1/orgs/{orgId}/ssh-keys lists those that are."
         )
     return keys
+
+
+def blocked_names(keys: Sequence[SshKey]) -> dict[UUID, list[str]]:
+    """For each of the keys, the names of the live workloads that have no other. One query."""
+    other = WorkloadSshKey.objects.filter(workload=OuterRef("workload")).exclude(pk=OuterRef("pk"))
+    only = (
+        WorkloadSshKey.objects.filter(~Exists(other), ssh_key__in=keys)
+        .exclude(workload__status=states.TERMINATED)
+        .order_by("workload__name")
+        .values_list("ssh_key_id", "workload__name")
+    )
+    names: dict[UUID, list[str]] = {}
+    for key_id, name in only:
+        names.setdefault(key_id, []).append(name)
+    return names
 
 
 def canonical_form(text: str) -> tuple[str, str]:

@@ -1,5 +1,9 @@
 """Routes of nodes."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from nodes.api import agent
+
+urlpatterns = [
+    path("agent/inventory", agent.AgentInventory.as_view()),
+]

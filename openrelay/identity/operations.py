@@ -111,4 +111,7 @@ OPERATIONS: Final[dict[str, Access]] = {
     "update_org_webhook": Access("webhook.write"),
     # nodes speaking for themselves
     "termination_notice": Access(node=True),
+    "agent_inventory": Access(node=True),
+    "agent_work": Access(node=True),
+    "agent_report": Access(node=True),
 }

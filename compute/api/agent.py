@@ -1,0 +1,33 @@
+"""What a node's agent is asked to do, and what it says of its guests."""
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from compute.api.serializers import AgentReport
+from compute.services.reports import Guest, Report, take_report
+from compute.services.work import work_for
+from nodes.api.agent import AgentView
+
+
+class AgentWork(AgentView):
+    """The runs of a node."""
+
+    operations = {"GET": "agent_work"}
+
+    def get(self, request: Request) -> Response:
+        """List the guests that the node is to run or tear down."""
+        return Response({"runs": work_for(self.node)})
+
+
+class AgentReports(AgentView):
+    """Where a node says what its guests are."""
+
+    operations = {"POST": "agent_report"}
+
+    def post(self, request: Request) -> Response:
+        """Take the node's account of its guests."""
+        data = self.read(AgentReport)
+        report = Report(data["sequence"], data["complete"], tuple(Guest(**guest) for guest in data["guests"]))
+        taken = take_report(node=self.node, report=report, actor=self.caller.actor)
+        answer = {"tearDown": [str(run_id) for run_id in taken.tear_down]}
+        return Response({**answer, "flagged": taken.flagged} if taken.flagged else answer)

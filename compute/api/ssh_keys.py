@@ -1,0 +1,37 @@
+"""The SSH key operations."""
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from compute.api import presenters, serializers
+from compute.models import SshKey
+from compute.services.ssh_keys import blocked_names, create_key
+from openrelay.api.views import OrgView
+
+
+class OrgSshKeys(OrgView):
+    """The SSH keys of an organization."""
+
+    operations = {"GET": "list_org_ssh_keys"}
+
+    def get(self, request: Request, org_id: str) -> Response:
+        """List the organization's SSH keys, the newest first."""
+        keys = list(SshKey.objects.of(self.caller.organization_id).with_use().order_by("-created_at", "-id"))
+        blocked = blocked_names(keys)
+        return Response(
+            [
+                presenters.ssh_key(key, attached=key.attached_vm_count, blocking=blocked.get(key.pk, ()))
+                for key in keys
+            ]
+        )
+
+
+class CreateSshKey(OrgView):
+    """Where SSH keys are added."""
+
+    operations = {"POST": "create_org_ssh_key"}
+
+    def post(self, request: Request, org_id: str) -> Response:
+        """Add an SSH public key."""
+        data = self.read(serializers.CreateSshKey)
+        return Response(presenters.ssh_key(create_key(caller=self.caller, **data)))

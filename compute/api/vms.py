@@ -1,0 +1,96 @@
+"""The VM operations."""
+
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from compute.api import presenters, serializers
+from compute.api.filters import filtered
+from compute.models import Workload
+from compute.services.create import VmRequest, create_vm
+from compute.services.terminate import find, terminate
+from openrelay.api.pagination import paginate
+from openrelay.api.views import OperationView, OrgView
+from openrelay.identity.caller import Caller
+from openrelay.ids import parse_id
+
+NOWHERE = UUID(int=0)
+_FILTERS = ("status", "tier", "nodeId", "gpuModelId", "name")
+_REQUEST = (
+    "name",
+    "ssh_key_ids",
+    "gpu_count",
+    "gpu_model_id",
+    "node_id",
+    "tier",
+    "guest_mem_mb",
+    "disk_size_gb",
+    "resource_size",
+    "template_id",
+    "preferred_regions",
+    "allow_fallback",
+)
+
+
+class CreateVm(OrgView):
+    """Where VMs are made."""
+
+    operations = {"POST": "create_vm"}
+
+    def post(self, request: Request, org_id: str) -> Response:
+        """Create a VM and claim GPUs for it."""
+        once = self.once(presenters.vm)
+        data = self.read(serializers.CreateVm)
+        asked = {name: data.pop(name) for name in _REQUEST if name in data}
+        made = create_vm(caller=self.caller, request=VmRequest(**asked, details=data), once=once)
+        return once.response(made)
+
+
+class OrgVms(OrgView):
+    """The VMs of an organization."""
+
+    operations = {"GET": "list_org_vms"}
+
+    def get(self, request: Request, org_id: str) -> Response:
+        """List the organization's VMs, the newest first."""
+        query = self.read_query(serializers.VmQuery)
+        rows = Workload.objects.visible_to(self.caller).vms().select_related("gpu_model")
+        if query["active_only"]:
+            rows = rows.active()
+        given = {name: query[name] for name in _FILTERS if name in query}
+        page, cursor = paginate(
+            filtered(rows, given) if given else rows, limit=query["limit"], cursor=query["cursor"]
+        )
+        answer = {"items": [presenters.vm(row) for row in page]}
+        return Response({**answer, "nextCursor": cursor} if cursor else answer)
+
+
+class VmView(OperationView):
+    """A path under `/v1/vms/{id}`: another organization's VM is not there, whatever the caller may do."""
+
+    workload: Workload
+
+    def enter(self, caller: Caller) -> Caller:
+        self.workload = find(caller, parse_id(self.kwargs["vm_id"]) or NOWHERE)
+        return caller
+
+
+class OneVm(VmView):
+    """One VM or pod."""
+
+    operations = {"GET": "get_vm"}
+
+    def get(self, request: Request, vm_id: str) -> Response:
+        """Show a VM or pod."""
+        return Response(presenters.vm(self.workload))
+
+
+class TerminateVm(VmView):
+    """The end of one VM or pod."""
+
+    operations = {"POST": "terminate_vm"}
+
+    def post(self, request: Request, vm_id: str) -> Response:
+        """Terminate a VM or pod for good. Safe to repeat."""
+        return Response(presenters.vm(terminate(caller=self.caller, workload_id=self.workload.pk)))
