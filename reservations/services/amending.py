@@ -22,8 +22,7 @@ from reservations.services.booking import snapshot
 class Changes:
     """What to change; a field left as it is here stays as it is there.
 
-    `set_end` says that `ends_at` is meant, None being open-ended. `reaffirm_as` is the topology generation
-    the operator was shown, when they were shown one.
+    `set_end` says that `ends_at` is meant, None being open-ended.
     """
 
     set_end: bool = False
@@ -31,25 +30,40 @@ class Changes:
     allowed_org_ids: Sequence[str] | None = None
     managing_org_ids: Sequence[str] | None = None
     reaffirm: bool = False
-    reaffirm_as: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an operator had before their eyes when they decided: the node's topology generation, and the
+    contract as it was changed last.
+    """
+
+    generation: int
+    updated_at: datetime
 
 
 def amend(
-    *, caller: Caller, node_id: UUID, reservation_id: UUID, changes: Changes, reason: str = ""
+    *,
+    caller: Caller,
+    node_id: UUID,
+    reservation_id: UUID,
+    changes: Changes,
+    reason: str = "",
+    shown: Shown | None = None,
 ) -> Reservation:
     """Change a reservation's end, audience and managers, and re-affirm it, all or nothing.
 
     The start is fixed. Removing an organization from the audience leaves its workloads running.
 
     Raises NotFound unless the caller is an operator and the reservation is the node's; Conflict
-    RESERVATION_ENDED, RESERVATION_OVERLAP, TOPOLOGY_UNITS_MISSING, or INVALID_STATE when the node changed
-    since it was shown; Invalid UNKNOWN_ORG or VALIDATION_ERROR, also when nothing would change.
+    RESERVATION_ENDED, RESERVATION_OVERLAP, TOPOLOGY_UNITS_MISSING, or INVALID_STATE when node or contract are
+    no longer what was `shown`; Invalid UNKNOWN_ORG or VALIDATION_ERROR, also when nothing would change.
     """
     with locked_for(node_id, caller) as (held, caller):
         contracts.require_operator(caller)
         reservation = contracts.find(held, reservation_id)
         contracts.require_not_ended(reservation)
-        require_shown(held, changes.reaffirm_as)
+        _require_shown(held, reservation, shown)
         announcing.announce_steps(held, reservation)
         before = snapshot(reservation)
 
@@ -85,18 +99,18 @@ def amend(
 
 
 def cancel(
-    *, caller: Caller, node_id: UUID, reservation_id: UUID, reason: str = "", shown_gen: int | None = None
+    *, caller: Caller, node_id: UUID, reservation_id: UUID, reason: str = "", shown: Shown | None = None
 ) -> Reservation:
     """End a pending, active or in-review reservation now. What runs on its units is left running.
 
     Raises NotFound unless the caller is an operator and the reservation is the node's; Conflict
-    RESERVATION_ENDED when it already ended.
+    RESERVATION_ENDED when it already ended, INVALID_STATE when node or contract are no longer what was `shown`.
     """
     with locked_for(node_id, caller) as (held, caller):
         contracts.require_operator(caller)
         reservation = contracts.find(held, reservation_id)
         contracts.require_not_ended(reservation)
-        require_shown(held, shown_gen)
+        _require_shown(held, reservation, shown)
         announcing.announce_steps(held, reservation)
 
         begun = reservation.starts_at < held.at
@@ -119,12 +133,18 @@ def cancel(
         return contracts.find(held, reservation_id)
 
 
-def require_shown(held: LockedNode, shown_gen: int | None) -> None:
-    """Raise Conflict when the node's topology is no longer the generation that the operator was shown."""
-    if shown_gen is not None and shown_gen != held.node.topology_gen:
+def _require_shown(held: LockedNode, reservation: Reservation, shown: Shown | None) -> None:
+    if shown is None:
+        return
+    if shown.generation != held.node.topology_gen:
         raise Conflict(
-            f"The node changed meanwhile: you decided on topology generation {shown_gen}, and it is now "
+            f"The node changed meanwhile: you decided on topology generation {shown.generation}, and it is now "
             f"{held.node.topology_gen}. Look at its units again."
+        )
+    if shown.updated_at != reservation.updated_at:
+        raise Conflict(
+            "The reservation itself was changed meanwhile, so what you decided on is no longer what it says. "
+            "Look at it again."
         )
 
 
