@@ -75,7 +75,9 @@ def test_bodies_over_one_mebibyte_are_413(client: Client, person: Person, size: 
     error_of(send(client, person, b" " * size), 413, "PAYLOAD_TOO_LARGE")
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
+)
 def test_other_content_types_are_415(client: Client, person: Person, content_type: str) -> None:
     error_of(send(client, person, b'{"name": "a"}', content_type), 415, "UNSUPPORTED_MEDIA_TYPE")
 
@@ -101,7 +103,10 @@ def test_another_charset_is_415(client: Client, person: Person) -> None:
         ({"name": "a", "permissions": {"0": "compute.read"}}, "permissions must be a list"),
         ({"name": "a", "permissions": ["compute.read", "audit.read", 3]}, "permissions[2] must be a string"),
         ({"name": "a", "restrictions": {"colour": 1}}, "restrictions.colour is not a field"),
-        ({"name": "a", "restrictions": {"ipRanges": ["10.0.0.0/8", 7]}}, "restrictions.ipRanges[1] must be a string"),
+        (
+            {"name": "a", "restrictions": {"ipRanges": ["10.0.0.0/8", 7]}},
+            "restrictions.ipRanges[1] must be a string",
+        ),
         ({"name": "a", "restrictions": []}, "restrictions must be an object"),
         ({"name": "a", "kind": "legacy"}, "kind must be one of org, personal"),
         ({"name": "a" * 201}, "name must be at most 200 characters"),
@@ -137,7 +142,9 @@ def test_unknown_paths_are_json(client: Client, person: Person, path: str, metho
 
 @pytest.mark.parametrize("org_id", ["x", "%00", "%2e%2e", "0" * 5000, "00000000-0000-0000-0000-000000000000"])
 def test_bad_org_ids_are_foreign(client: Client, person: Person, org_id: str) -> None:
-    response = client.post(f"/v1/orgs/{org_id}/api-keys/create", b"{", "application/json", **bearer(person.token))
+    response = client.post(
+        f"/v1/orgs/{org_id}/api-keys/create", b"{", "application/json", **bearer(person.token)
+    )
     error_of(response, 403, "FORBIDDEN")
 
 

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import httpx
-from django.core.wsgi import get_wsgi_application
+from django.test import Client
 
 from openrelay.audit.actor import SYSTEM
 from openrelay.identity.models import ApiKey, Organization, User
@@ -57,7 +57,9 @@ def sign_in(user: User, organization: Organization) -> str:
     return token
 
 
-def make_key(organization: Organization | None = None, *permissions: str, **fields: Any) -> tuple[ApiKey, str]:
+def make_key(
+    organization: Organization | None = None, *permissions: str, **fields: Any
+) -> tuple[ApiKey, str]:
     """A key made at the server; it holds everything but managing reservations unless told."""
     organization = organization or make_org()
     return create_server_key(
@@ -74,10 +76,22 @@ def bearer(secret: str) -> dict[str, str]:
     return {"HTTP_AUTHORIZATION": f"Bearer {secret}"}
 
 
+def _answer(request: httpx.Request) -> httpx.Response:
+    headers = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()}
+    response = Client().generic(
+        request.method,
+        request.url.raw_path.decode(),
+        request.read(),
+        content_type=request.headers.get("Content-Type", ""),
+        **headers,
+    )
+    return httpx.Response(response.status_code, headers=dict(response.headers), content=response.content)
+
+
 def sdk_client(sdk: ModuleType, secret: str) -> Any:
-    """The published client, speaking to the application in this process."""
+    """The published client, speaking to the application in this process and this test's transaction."""
     return sdk.AuthenticatedClient(
         base_url="http://127.0.0.1",
         token=secret,
-        httpx_args={"transport": httpx.WSGITransport(app=get_wsgi_application())},
+        httpx_args={"transport": httpx.MockTransport(_answer)},
     )

@@ -46,7 +46,7 @@ class CreateApiKeyBody(StrictSerializer):
     name = StrictCharField(max_length=200)
     note = StrictCharField(max_length=2000, required=False, allow_blank=True)
     permissions = StrictListField(
-        child=StrictCharField(max_length=64), required=False, max_length=200, min_length=1
+        child=StrictCharField(max_length=64), required=False, max_length=200, allow_empty=False
     )
     template = StrictCharField(max_length=64, required=False)
     scopes = StrictListField(child=StrictCharField(max_length=200), required=False, max_length=50)
