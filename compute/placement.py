@@ -40,7 +40,10 @@ FREE = Use()
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A unit that a request may have. `victim` is who has to go first, created at `since`."""
+    """A unit that a request may have. `victim` is who has to go first, created at `since`.
+
+    `hold_id` is the hold whose audience the request is of, when that is the right by which it may.
+    """
 
     unit_id: UUID
     address: str
@@ -49,6 +52,7 @@ class Option:
     standing: Standing
     victim: UUID | None = None
     since: datetime | None = None
+    hold_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,17 @@ from openrelay.api.serializers import (
 PCI_ADDRESS = r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$"
 
 
+def pci_address() -> serializers.RegexField:
+    """A PCI address in its canonical lower-case form."""
+    return serializers.RegexField(
+        PCI_ADDRESS, max_length=32, error_messages={"invalid": "must be a PCI address such as 0000:04:00.0"}
+    )
+
+
 class GpuReport(StrictSerializer):
     """One GPU of a unit."""
 
-    address = serializers.RegexField(PCI_ADDRESS, max_length=32)
+    address = pci_address()
     model = StrictCharField(max_length=96)
     serial = StrictCharField(max_length=96, required=False, allow_blank=True)
     healthy = StrictBooleanField(required=False, default=True)
@@ -39,13 +46,15 @@ class GpuReport(StrictSerializer):
 class UnitReport(StrictSerializer):
     """One IOMMU group with its GPUs."""
 
-    address = serializers.RegexField(PCI_ADDRESS, max_length=32)
+    address = pci_address()
     allocClass = StrictCharField(max_length=32)
     iommuGroup = StrictIntegerField(min_value=0, max_value=65535, required=False)
     numaNode = StrictIntegerField(min_value=0, max_value=255, required=False)
     sellable = StrictBooleanField(required=False, default=True)
     notSellableReason = StrictCharField(max_length=200, required=False, allow_blank=True)
-    gpus = GpuReport(many=True, allow_empty=False, max_length=64)
+    gpus = GpuReport(
+        many=True, allow_empty=False, max_length=64, error_messages={"empty": "must not be empty"}
+    )
 
 
 class HostReport(StrictSerializer):

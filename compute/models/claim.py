@@ -21,6 +21,14 @@ class Claim(models.Model):
     )
     run = models.ForeignKey("compute.Run", models.PROTECT, db_constraint=False, related_name="claims")
     node = models.ForeignKey("nodes.Node", models.PROTECT, db_constraint=False, related_name="claims")
+    hold = models.ForeignKey(
+        "nodes.Hold",
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="claims",
+        help_text="the hold by whose audience it was had; null for a unit open to others too",
+    )
     created_at = models.DateTimeField()
 
     objects = ClaimQuerySet.as_manager()

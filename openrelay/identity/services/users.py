@@ -1,10 +1,14 @@
 """Make people."""
 
+import uuid
+
+import uuid
+
 from django.db import IntegrityError, transaction
 
 from openrelay import clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Conflict
+from openrelay.errors import Conflict, NotFound
 from openrelay.identity.models import User
 
 
@@ -28,3 +32,14 @@ def create_user(*, actor: Actor, email: str, password: str | None = None, full_n
     except IntegrityError as error:
         raise Conflict(f"There is a person with the address {email} already.") from error
     return user
+
+
+def set_password(*, actor: Actor, user_id: uuid.UUID, password: str) -> None:
+    """Give a person another password for the console. Raises NotFound for somebody who is not there."""
+    with transaction.atomic():
+        user: User | None = User.objects.select_for_update().filter(pk=user_id).first()
+        if user is None:
+            raise NotFound()
+        user.set_password(password)
+        user.save(update_fields=["password"])
+        record(actor, "user.password_set", target_type="user", target_id=user.id, at=clock.read())

@@ -1,0 +1,36 @@
+"""The catalogue that nodes refer to: locations and GPU models."""
+
+from typing import Any
+
+from nodes.models import GpuModel, Location
+from openrelay.audit.services.record import Actor, record
+
+
+def set_location(slug: str, fields: dict[str, Any], *, actor: Actor) -> Location:
+    """Make the location, or bring it to `fields`; what already stands changes nothing."""
+    return _set(Location, "location", slug, fields, actor)
+
+
+def set_gpu_model(slug: str, fields: dict[str, Any], *, actor: Actor) -> GpuModel:
+    """Make the GPU model, or bring it to `fields`; a placeholder that an inventory made is completed so."""
+    return _set(GpuModel, "gpu_model", slug, fields, actor)
+
+
+def _set(model: Any, kind: str, slug: str, fields: dict[str, Any], actor: Actor) -> Any:
+    row = model.objects.filter(slug=slug).first()
+    before = {name: getattr(row, name) for name in fields} if row else None
+    if before == fields:
+        return row
+    row = row or model(slug=slug)
+    for name, value in fields.items():
+        setattr(row, name, value)
+    row.save()
+    record(
+        actor,
+        f"{kind}.set",
+        target_type=kind,
+        target_id=row.pk,
+        before=before,
+        after={"slug": slug, **fields},
+    )
+    return row

@@ -1,0 +1,51 @@
+"""Nodes joining: the node's row, and the credential its agent will present."""
+
+from uuid import UUID
+
+from nodes.models import Location, Node, NodeCredential, NodeHeartbeat
+from openrelay.audit.services.record import Actor, record
+from openrelay.identity import secrets
+
+
+def enrol(
+    *,
+    actor: Actor,
+    organization_id: UUID,
+    hostname: str,
+    node_class: str = Node.Class.PERSISTENT,
+    runtime: str = Node.Runtime.QEMU,
+    location: Location | None = None,
+) -> Node:
+    """Make a node of that organization. Its units come with its first inventory. Call it in a transaction."""
+    node = Node.objects.create(
+        organization_id=organization_id,
+        hostname=hostname,
+        node_class=node_class,
+        runtime=runtime,
+        location=location,
+    )
+    NodeHeartbeat.objects.create(node=node)
+    record(
+        actor,
+        "node.enrolled",
+        target_type="node",
+        target_id=str(node.pk),
+        org_id=organization_id,
+        after={"hostname": hostname, "class": node_class, "runtime": runtime},
+    )
+    return node
+
+
+def issue_credential(*, actor: Actor, node: Node) -> str:
+    """A new secret for the node's agent, shown this once. Earlier ones serve until revoked."""
+    secret, digest = secrets.make(secrets.NODE_CREDENTIAL)
+    credential = NodeCredential.objects.create(node=node, digest=digest, prefix=secret[:10])
+    record(
+        actor,
+        "node.credential_issued",
+        target_type="node",
+        target_id=str(node.pk),
+        org_id=node.organization_id,
+        after={"credential": str(credential.pk), "prefix": credential.prefix},
+    )
+    return secret
