@@ -1,0 +1,1 @@
+"""The demo: a fleet to try OpenRelay on, and a tour of it."""
