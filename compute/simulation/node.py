@@ -1,7 +1,7 @@
 """A pretended host: it has no GPUs, but speaks to the control plane as an agent must.
 
-It acts on what it is told alone, keeps its own memory of its guests, says of each explicitly what it is, and never
-puts two guests on one unit, whatever it is asked.
+It acts on what it is told alone, keeps its own memory of its guests, says of each explicitly what it is, and
+never puts two guests on one unit, whatever it is asked.
 """
 
 import dataclasses
@@ -61,8 +61,8 @@ class Behaviour:
     def from_entry(cls, entry: dict[str, Any]) -> "Behaviour":
         """The behaviour that a credentials entry asks for."""
         return cls(
-            boot_seconds=float(entry.get("bootSeconds", cls.boot_seconds)),
-            stop_seconds=float(entry.get("stopSeconds", cls.stop_seconds)),
+            boot_seconds=float(entry.get("bootSeconds", 2.0)),
+            stop_seconds=float(entry.get("stopSeconds", 1.0)),
             offline=bool(entry.get("offline", False)),
             fails_boots=bool(entry.get("failsBoots", False)),
             keeps_guests=bool(entry.get("keepsGuests", False)),
@@ -95,7 +95,7 @@ class SimulatedNode:
         self.configure(entry)
 
     def configure(self, entry: dict[str, Any]) -> None:
-        """Take the host's entry in the credentials file, as it is now; a new inventory is sent at the next turn."""
+        """Take the host's entry in the credentials file; a new inventory is sent at the next turn."""
         if getattr(self, "inventory", None) != entry["inventory"]:
             self._inventory_at = float("-inf")
         self.node_id: str = entry["nodeId"]
@@ -105,7 +105,7 @@ class SimulatedNode:
         self._base_url: str = entry.get("baseUrl") or self._default_base_url
 
     def turn(self) -> None:
-        """Send the inventory when it is due, ask for the work, do what is due of it, and say what became of it.
+        """Send the inventory when it is due, ask for the work, do what is due, and say what became of it.
 
         Raises httpx.HTTPError when the control plane cannot be spoken to; the guests are as they were then.
         """

@@ -23,8 +23,8 @@ class Command(BaseCommand):
             "--credentials",
             required=True,
             type=Path,
-            help="JSON list of {nodeId, credential, inventory, baseUrl}; read again whenever it changes. An entry "
-            "may also have bootSeconds, stopSeconds, offline, failsBoots and keepsGuests",
+            help="JSON list of {nodeId, credential, inventory, baseUrl}; read again whenever it changes. An "
+            "entry may also have bootSeconds, stopSeconds, offline, failsBoots and keepsGuests",
         )
         parser.add_argument(
             "--memory", type=Path, help="where the guests are kept; beside the credentials file unless given"
