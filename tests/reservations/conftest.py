@@ -1,4 +1,4 @@
-"""A small fleet: a provider's node of eight units, a tenant, an outsider, an operator, and how each calls."""
+"""A small fleet: a provider's node of eight units, and how operator, owner, tenant and others call."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,10 +20,12 @@ class Fleet:
     provider: Organization
     tenant: Organization
     outsider: Organization
+    manager: Organization
     clients: dict[str, APIClient] = field(default_factory=dict)
 
     def client(self, name: str) -> APIClient:
-        """A client that calls as `platform`, `provider`, `tenant` or `outsider`, by a key with everything."""
+        """A client that calls as `platform`, `provider`, `tenant`, `manager` or `outsider`, by a key that
+        has everything."""
         if name not in self.clients:
             client = APIClient()
             client.credentials(HTTP_AUTHORIZATION=f"Bearer {factories.api_key(getattr(self, name))}")
@@ -50,6 +52,33 @@ class Fleet:
         assert answer.status_code == 200, answer.content
         return answer.json()
 
+    def get(self, rest: str = "", by: str = "platform") -> Any:
+        """GET a path below the node's reservations; returns the answer."""
+        return self.client(by).get(f"{self.path}{rest}")
+
+    def read(self, reservation: dict[str, Any]) -> dict[str, Any]:
+        """The reservation as it reads now."""
+        answer = self.get(f"/{reservation['id']}")
+        assert answer.status_code == 200, answer.content
+        return answer.json()
+
+    def units(self) -> dict[str, dict[str, Any]]:
+        """The node's unit list by unit id."""
+        answer = self.get("/units")
+        assert answer.status_code == 200, answer.content
+        return {unit["id"]: unit for unit in answer.json()}
+
+    def reports(self, units: Any, **fields: Any) -> Any:
+        """Have the node report those units next; returns what became of the report."""
+        return factories.inventory(self.node, units, **fields)
+
+    def reclaim_spot(self, by: str = "provider", **body: Any) -> Any:
+        """POST reclaim-spot on the node in the caller's own organization; returns the answer."""
+        org = getattr(self, by)
+        return self.client(by).post(
+            f"/v1/orgs/{org.pk}/provider/nodes/{self.node.pk}/reclaim-spot", body, format="json"
+        )
+
     def act(self, verb: str, reservation: dict[str, Any], by: str = "platform", **body: Any) -> Any:
         """POST to the reservation's `verb`; returns the answer."""
         return self.client(by).post(f"{self.path}/{reservation['id']}/{verb}", body, format="json")
@@ -57,6 +86,16 @@ class Fleet:
     def amend(self, reservation: dict[str, Any], by: str = "platform", **body: Any) -> Any:
         """PATCH the reservation; returns the answer."""
         return self.client(by).patch(f"{self.path}/{reservation['id']}", body, format="json")
+
+
+def refused(answer: Any, status: int, code: str, *words: str) -> str:
+    """Assert that the answer is that error and says each of `words`; returns its sentence."""
+    assert answer.status_code == status, answer.content
+    body = answer.json()
+    assert body["code"] == code, body
+    for word in words:
+        assert word in body["error"], body
+    return body["error"]
 
 
 @pytest.fixture
@@ -69,4 +108,5 @@ def fleet(db: None) -> Fleet:
         provider=provider,
         tenant=factories.organization("Tenant"),
         outsider=factories.organization("Outsider"),
+        manager=factories.organization("Manager"),
     )

@@ -1,6 +1,7 @@
 """Workloads on named units, written as placement writes them."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from django.db import transaction
 
@@ -25,8 +26,12 @@ def workload(
     tier: str = SPOT,
     status: str = states.RUNNING,
     name: str = "guest",
+    by: str | None = None,
 ) -> Workload:
-    """A workload of `org` that claims those units of the node, and whose guest is on them."""
+    """A workload of `org` that claims those units of the node, and whose guest is on them.
+
+    `by` is the reservation whose audience gave it the right; without it the units were open to all.
+    """
     with locked(node.pk) as held:
         rows = list(
             GpuUnit.objects.filter(node=node, address__in=[factories.address(unit) for unit in units])
@@ -46,7 +51,7 @@ def workload(
             updated_at=held.at,
         )
         run = Run.objects.create(workload=made, node=held.node, number=1, created_at=held.at)
-        claim(made, run, [(row.pk, None) for row in rows], held.at)
+        claim(made, run, [(row.pk, UUID(by) if by else None) for row in rows], held.at)
     return made
 
 
