@@ -216,7 +216,7 @@ class Supervisor:
         """Start the demo's agents once seeding has left them credentials."""
         credentials = self.home.path / "agents.json"
         if credentials.exists() and not self.children.named("agents"):
-            command = ["manage.py", "simulated_agent", "--credentials", str(credentials), "--url", self.local]
+            command = ["manage.py", "simulated_agent", "--credentials", str(credentials), "--base-url", self.local]
             self.children.add(self._program("agents", command))
 
     def _ask_health(self, path: str) -> dict[str, Any]:
