@@ -17,4 +17,6 @@ app.conf.beat_schedule = {
     **every(5, "reservations.announce_all_due"),
     **every(60, "reservations.arm_moments"),
     **every(10, "compute.sweep_teardowns"),
+    **every(3600, "api.delete_expired_answers"),
+    **every(3600, "audit.delete_expired"),
 }
