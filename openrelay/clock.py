@@ -11,7 +11,7 @@ class Now(models.Func):
 
     output_field = models.DateTimeField()
 
-    def as_sql(self, compiler, connection, **_kwargs):  # type: ignore[no-untyped-def]
+    def as_sql(self, compiler, connection, **_kwargs):  # type: ignore[no-untyped-def, override]
         return settings.CLOCK_SQL, []
 
 

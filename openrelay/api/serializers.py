@@ -238,7 +238,7 @@ class StrictSerializer(serializers.Serializer):
 
 
 def check(
-    serializer_class: type[serializers.Serializer],  # type: ignore[type-arg]
+    serializer_class: type[serializers.Serializer],
     data: Any,
     *,
     query: bool = False,
@@ -248,11 +248,13 @@ def check(
     try:
         return serializer.run_validation(data), []
     except serializers.ValidationError as error:
-        return {}, list(_faults(get_error_detail(error) if not hasattr(error, "detail") else error.detail, ""))
+        return {}, list(
+            _faults(get_error_detail(error) if not hasattr(error, "detail") else error.detail, "")
+        )
 
 
 def read(
-    serializer_class: type[serializers.Serializer],  # type: ignore[type-arg]
+    serializer_class: type[serializers.Serializer],
     data: Any,
     *,
     query: bool = False,

@@ -1,12 +1,12 @@
 """Which audit events a caller sees."""
 
 import uuid
-from typing import Self
+from typing import Any, Self
 
 from django.db import models
 
 
-class AuditEventQuerySet(models.QuerySet):  # type: ignore[type-arg]
+class AuditEventQuerySet(models.QuerySet[Any]):
     """Queries over the audit log."""
 
     def of_organization(self, organization_id: uuid.UUID) -> Self:

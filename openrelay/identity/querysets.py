@@ -1,12 +1,12 @@
 """Which keys and memberships belong to whom."""
 
 import uuid
-from typing import Self
+from typing import Any, Self
 
 from django.db import models
 
 
-class ApiKeyQuerySet(models.QuerySet):  # type: ignore[type-arg]
+class ApiKeyQuerySet(models.QuerySet[Any]):
     """Queries over API keys."""
 
     def of_organization(self, organization_id: uuid.UUID) -> Self:
@@ -14,7 +14,7 @@ class ApiKeyQuerySet(models.QuerySet):  # type: ignore[type-arg]
         return self.filter(organization_id=organization_id).order_by("-created_at", "-id")
 
 
-class MembershipQuerySet(models.QuerySet):  # type: ignore[type-arg]
+class MembershipQuerySet(models.QuerySet[Any]):
     """Queries over memberships."""
 
     def joined(self) -> Self:

@@ -2,8 +2,6 @@
 
 import uuid
 
-import uuid
-
 from django.db import IntegrityError, transaction
 
 from openrelay import clock
