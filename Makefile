@@ -27,7 +27,7 @@ venv-dev:
 
 # exec: Ctrl-C and signals reach the supervisor itself, which ends everything in order.
 up: venv
-	@exec $(PY) -m openrelay.embedded
+	@exec $(PY) -m openrelay.embedded --follow-parent
 
 test: venv-dev
 	@$(PY) -m pytest $(ARGS)

@@ -30,7 +30,8 @@ class Program:
     cwd: Path = field(default_factory=lambda: Path(__file__).resolve().parents[2])
 
 
-def _die_with_parent(number: int) -> None:
+def die_with_parent(number: int) -> None:
+    """Have the kernel send this process the signal when its parent dies, where the kernel can (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
@@ -52,7 +53,7 @@ def start(program: Program) -> subprocess.Popen[bytes]:
             start_new_session=True,
             # Comes after the change of user, which would undo it. The supervisor has one thread only, as
             # preexec_fn wants it.
-            preexec_fn=lambda: _die_with_parent(program.stop_signal),
+            preexec_fn=lambda: die_with_parent(program.stop_signal),
             user=program.user,
             group=program.user,
             extra_groups=[] if program.user else None,

@@ -216,7 +216,14 @@ class Supervisor:
         """Start the demo's agents once seeding has left them credentials."""
         credentials = self.home.path / "agents.json"
         if credentials.exists() and not self.children.named("agents"):
-            command = ["manage.py", "simulated_agent", "--credentials", str(credentials), "--base-url", self.local]
+            command = [
+                "manage.py",
+                "simulated_agent",
+                "--credentials",
+                str(credentials),
+                "--base-url",
+                self.local,
+            ]
             self.children.add(self._program("agents", command))
 
     def _ask_health(self, path: str) -> dict[str, Any]:
@@ -301,6 +308,9 @@ def home_path(environ: dict[str, str]) -> Path:
 def main() -> int:
     """Run the home that the environment names; returns the exit code."""
     environ = dict(os.environ)
+    if "--follow-parent" in sys.argv[1:]:
+        # Run by make: a make that is killed cannot say so, and must not leave everything running unseen.
+        processes.die_with_parent(signal.SIGTERM)
     try:
         return Supervisor(Home(home_path(environ)), environ).run()
     except (AlreadyRunning, HomeError) as error:
