@@ -6,8 +6,12 @@ database, broker and secret without any variable being set.
 
 from pathlib import Path
 
+from typing import Any
+
 import environ
 from django.core.exceptions import ImproperlyConfigured
+from django.templatetags.static import static
+from django.urls import reverse_lazy
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -53,6 +57,7 @@ INSTALLED_APPS = [
     "openrelay.identity",
     "openrelay.audit",
     "openrelay.api",
+    "openrelay.console",
     "nodes",
     "compute",
     "reservations",
@@ -66,6 +71,7 @@ MIDDLEWARE = [
 ]
 # What only the console needs; the API has neither cookies nor forms, and does not pay for them.
 CONSOLE_MIDDLEWARE = [
+    "openrelay.console.middleware.ContentPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -175,11 +181,128 @@ LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_I18N = False
 USE_TZ = True
+DATETIME_FORMAT = "Y-m-d H:i:s e"
 
 STATIC_URL = "/static/"
 # Finders serve the assets straight from the packages: no collectstatic step to forget.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
+
+
+def _listed(title: str, icon: str, model: str) -> dict[str, Any]:
+    """A list in the console's navigation; `model` is "app_model"."""
+    return {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{model}_changelist")}
+
+
+UNFOLD = {
+    "SITE_TITLE": "OpenRelay",
+    "SITE_HEADER": "OpenRelay",
+    "SITE_SUBHEADER": "Operator console",
+    "SITE_SYMBOL": "hub",
+    "SITE_URL": None,
+    "SHOW_HISTORY": True,
+    "SHOW_VIEW_ON_SITE": False,
+    "BORDER_RADIUS": "6px",
+    "STYLES": [lambda _request: static("console/console.css")],
+    "LOGIN": {"form": "openrelay.console.forms.OperatorLoginForm"},
+    "DASHBOARD_CALLBACK": "reservations.admin.overview",
+    "COLORS": {
+        "primary": {
+            "50": "oklch(97.1% .013 245)",
+            "100": "oklch(93.6% .032 245)",
+            "200": "oklch(88.5% .062 246)",
+            "300": "oklch(80.8% .105 247)",
+            "400": "oklch(71% .155 250)",
+            "500": "oklch(62% .19 255)",
+            "600": "oklch(54.5% .2 258)",
+            "700": "oklch(48.8% .19 260)",
+            "800": "oklch(42.4% .16 261)",
+            "900": "oklch(37.9% .13 262)",
+            "950": "oklch(28.2% .09 264)",
+        },
+    },
+    "SIDEBAR": {
+        "show_search": True,
+        "navigation": [
+            {
+                "title": "",
+                "items": [
+                    {"title": "Overview", "icon": "dashboard", "link": reverse_lazy("admin:index")},
+                    {
+                        "title": "Needs review",
+                        "icon": "rule",
+                        "link": reverse_lazy("admin:reservations_reservation_queue"),
+                        "badge": "reservations.admin.needs_review_badge",
+                        "badge_variant": "warning",
+                        "badge_style": "solid",
+                    },
+                ],
+            },
+            {
+                "title": "Reservations",
+                "collapsible": True,
+                "items": [
+                    _listed("Reservations", "event_available", "reservations_reservation"),
+                    _listed("Announcements", "campaign", "reservations_announcement"),
+                    _listed("Managing organizations", "handshake", "reservations_reservationmanager"),
+                ],
+            },
+            {
+                "title": "Nodes",
+                "collapsible": True,
+                "items": [
+                    _listed("Nodes", "dns", "nodes_node"),
+                    _listed("GPU units", "memory", "nodes_gpuunit"),
+                    _listed("GPUs", "developer_board", "nodes_gpu"),
+                    _listed("Topology generations", "history", "nodes_topologygeneration"),
+                    _listed("Inventory reports", "description", "nodes_inventoryreport"),
+                    _listed("Holds", "lock", "nodes_hold"),
+                    _listed("Units in holds", "lock_open", "nodes_holdunit"),
+                    _listed("Audiences of holds", "groups", "nodes_holdaudience"),
+                    _listed("Heartbeats", "monitor_heart", "nodes_nodeheartbeat"),
+                    _listed("Node credentials", "badge", "nodes_nodecredential"),
+                    _listed("GPU models", "category", "nodes_gpumodel"),
+                    _listed("Locations", "location_on", "nodes_location"),
+                ],
+            },
+            {
+                "title": "Compute",
+                "collapsible": True,
+                "items": [
+                    _listed("Workloads", "deployed_code", "compute_workload"),
+                    _listed("Runs", "play_circle", "compute_run"),
+                    _listed("Claims", "front_hand", "compute_claim"),
+                    _listed("Occupancies", "meeting_room", "compute_occupancy"),
+                    _listed("Agents", "smart_toy", "compute_agentstate"),
+                    _listed("Flagged reports", "flag", "compute_flaggedreport"),
+                    _listed("Prices", "sell", "compute_gpuprice"),
+                    _listed("SSH keys", "key", "compute_sshkey"),
+                    _listed("Keys of workloads", "link", "compute_workloadsshkey"),
+                ],
+            },
+            {
+                "title": "Identity",
+                "collapsible": True,
+                "items": [
+                    _listed("Organizations", "corporate_fare", "identity_organization"),
+                    _listed("People", "person", "identity_user"),
+                    _listed("Memberships", "group", "identity_membership"),
+                    _listed("API keys", "vpn_key", "identity_apikey"),
+                    _listed("Sessions", "login", "identity_sessiontoken"),
+                ],
+            },
+            {
+                "title": "Platform",
+                "collapsible": True,
+                "items": [
+                    _listed("Audit log", "receipt_long", "audit_auditevent"),
+                    _listed("Background work", "schedule", "api_beat"),
+                    _listed("Idempotency keys", "repeat_one", "api_idempotencykey"),
+                ],
+            },
+        ],
+    },
+}
 
 LOGGING = {
     "version": 1,

@@ -2,6 +2,7 @@
 
 from django.contrib import admin
 from django.urls import include, path, re_path
+from django.views.generic import RedirectView
 
 from openrelay import health
 from openrelay.api import handler
@@ -18,6 +19,7 @@ urlpatterns = [
     path("livez", health.livez),
     path("readyz", health.readyz),
     path("v1/", include(v1)),
+    path("", RedirectView.as_view(pattern_name="admin:index")),
     path("console/", admin.site.urls),
     # What is not above is not there, and on the API that is said in JSON, for any method.
     re_path(r"^(?:v1|api)(?:/|$)", handler.not_found),

@@ -1,0 +1,35 @@
+"""The audit log, to look at."""
+
+from django.contrib import admin
+from unfold.contrib.filters.admin import AutocompleteSelectFilter, FieldTextFilter, RangeDateTimeFilter
+
+from openrelay.audit.models import AuditEvent
+from openrelay.console.base import FactsAdmin
+
+
+@admin.register(AuditEvent)
+class AuditEventAdmin(FactsAdmin):
+    """Who did what to which object, the newest first."""
+
+    list_display = (
+        "created_at",
+        "event",
+        "actor",
+        "target_type",
+        "target_id",
+        "organization",
+        "reason",
+        "source_ip",
+    )
+    list_display_links = ("created_at", "event")
+    list_filter = (
+        ("organization", AutocompleteSelectFilter),
+        ("event", FieldTextFilter),
+        ("actor", FieldTextFilter),
+        ("target_type", FieldTextFilter),
+        ("created_at", RangeDateTimeFilter),
+    )
+    list_select_related = ("organization",)
+    search_fields = ("event", "actor", "reason", "request_id")
+    id_fields = ("pk", "target_id")
+    sortable_by = ()

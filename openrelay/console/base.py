@@ -1,0 +1,114 @@
+"""The base of every list and page in the console: to look at, search and filter, never to write by hand."""
+
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Model, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from unfold.admin import ModelAdmin, TabularInline
+from unfold.contrib.filters.admin import DropdownFilter
+
+from openrelay.ids import parse_id
+
+#: How a status is coloured, wherever one is shown.
+STATUS_COLOURS = {
+    "active": "success",
+    "online": "success",
+    "running": "success",
+    "free": "success",
+    "pending": "info",
+    "deploying": "info",
+    "maintenance": "info",
+    "needs-review": "warning",
+    "needs review": "warning",
+    "draining": "warning",
+    "interrupted": "warning",
+    "offline": "danger",
+    "failed": "danger",
+    "revoked": "danger",
+    "gone": "danger",
+    "flagged": "danger",
+}
+
+
+def link(model: str, pk: object, text: object) -> str:
+    """A link to the console's page of one object; `model` is "app_model" in lower case."""
+    return format_html(
+        '<a class="text-link" href="{}">{}</a>', reverse(f"admin:{model}_change", args=[pk]), text
+    )
+
+
+class _ReadOnly:
+    """Nobody adds, changes or deletes by hand: what can be changed is changed by a service."""
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+class FactsAdmin(_ReadOnly, ModelAdmin):  # type: ignore[misc]
+    """One model's list and page. The list takes the same few queries however many rows there are."""
+
+    list_per_page = 50
+    list_max_show_all = 200
+    list_fullwidth = True
+    list_filter_sheet = True
+    list_filter_submit = True
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    compressed_fields = True
+    actions = None
+    #: The fields that a whole id, typed into the search, is looked for in.
+    id_fields: tuple[str, ...] = ("pk",)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """What the search finds; a whole id finds the object itself and what belongs to it."""
+        wanted = parse_id(search_term.strip().lower())
+        if wanted is not None and self.id_fields:
+            return queryset.filter(reduce(or_, (Q(**{field: wanted}) for field in self.id_fields))), False
+        return super().get_search_results(request, queryset, search_term.replace("\x00", ""))
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """An object's history is what the audit log has of it."""
+        return HttpResponseRedirect(
+            f"{reverse('admin:audit_auditevent_changelist')}?{urlencode({'q': object_id})}"
+        )
+
+
+class FactsInline(_ReadOnly, TabularInline):  # type: ignore[misc]
+    """Rows shown on their owner's page."""
+
+    extra = 0
+    max_num = 0
+    can_delete = False
+    show_change_link = True
+    per_page = 25
+    tab = True
+
+
+class LookupFilter(DropdownFilter):  # type: ignore[misc]
+    """A filter by one value of a column or annotation, named by `parameter_name` unless `field` says another."""
+
+    choices_from: tuple[tuple[str, str], ...] = ()
+    field = ""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> tuple[tuple[str, str], ...]:
+        return self.choices_from
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        wanted = self.value()
+        return queryset.filter(**{self.field or self.parameter_name: wanted}) if wanted else queryset

@@ -1,0 +1,171 @@
+"""Organizations, people, memberships, keys and sessions, to look at."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Case, Count, Q, QuerySet, Value, When
+from django.http import HttpRequest
+from unfold.contrib.filters.admin import AutocompleteSelectFilter, BooleanRadioFilter
+from unfold.decorators import display
+
+from openrelay.clock import Now
+from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter
+from openrelay.identity.models import ApiKey, Membership, Organization, SessionToken, User
+from openrelay.identity.permissions import BUILTIN_ROLES
+
+
+class RoleFilter(LookupFilter):
+    """Members by role."""
+
+    title = "role"
+    parameter_name = "role"
+    choices_from = tuple((role.id, role.name) for role in BUILTIN_ROLES.values())
+
+
+class LifeFilter(LookupFilter):
+    """Keys and sessions by whether they still open anything."""
+
+    title = "state"
+    parameter_name = "life"
+    choices_from = (("active", "active"), ("expired", "expired"), ("revoked", "revoked"))
+
+
+def with_life(rows: QuerySet[Any]) -> QuerySet[Any]:
+    """Annotate `life`: "active", "expired" or "revoked" now."""
+    return rows.annotate(
+        life=Case(
+            When(revoked_at__isnull=False, then=Value("revoked")),
+            When(expires_at__lte=Now(), then=Value("expired")),
+            default=Value("active"),
+        )
+    )
+
+
+class MembershipInline(FactsInline):
+    """The members of an organization, or the organizations of a person."""
+
+    model = Membership
+    fields = ("user", "organization", "role", "joined_at")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.select_related("user", "organization")
+
+
+@admin.register(Organization)
+class OrganizationAdmin(FactsAdmin):
+    """Tenants."""
+
+    list_display = (
+        "name",
+        "slug",
+        "member_count",
+        "key_count",
+        "is_provider",
+        "reservations_enabled",
+        "created_at",
+    )
+    list_filter = (
+        ("is_platform_ops", BooleanRadioFilter),
+        ("is_provider", BooleanRadioFilter),
+        ("reservations_enabled", BooleanRadioFilter),
+    )
+    search_fields = ("name", "slug", "short_id", "billing_email")
+    ordering = ("name", "id")
+    inlines = (MembershipInline,)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.annotate(
+            member_total=Count("memberships", filter=Q(memberships__joined_at__isnull=False), distinct=True),
+            key_total=Count("api_keys", filter=Q(api_keys__revoked_at=None), distinct=True),
+        )
+
+    @display(description="members", ordering="member_total")
+    def member_count(self, row: Any) -> int:
+        return int(row.member_total)
+
+    @display(description="live keys", ordering="key_total")
+    def key_count(self, row: Any) -> int:
+        return int(row.key_total)
+
+
+@admin.register(User)
+class UserAdmin(FactsAdmin):
+    """People."""
+
+    list_display = ("email", "full_name", "organization_count", "is_active", "last_login", "created_at")
+    list_filter = (("is_active", BooleanRadioFilter),)
+    search_fields = ("email", "full_name")
+    ordering = ("email",)
+    exclude = ("password",)
+    inlines = (MembershipInline,)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.annotate(
+            organization_total=Count("memberships", filter=Q(memberships__joined_at__isnull=False))
+        )
+
+    @display(description="organizations", ordering="organization_total")
+    def organization_count(self, row: Any) -> int:
+        return int(row.organization_total)
+
+
+@admin.register(Membership)
+class MembershipAdmin(FactsAdmin):
+    """Who is in which organization, as what."""
+
+    list_display = ("user", "organization", "role", "invited_at", "joined_at")
+    list_filter = (("organization", AutocompleteSelectFilter), RoleFilter)
+    list_select_related = ("user", "organization")
+    search_fields = ("user__email", "user__full_name", "organization__name")
+    ordering = ("organization__name", "user__email")
+    id_fields = ("pk", "user", "organization")
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(FactsAdmin):
+    """API keys; their secrets are not stored."""
+
+    list_display = (
+        "name",
+        "prefix",
+        "organization",
+        "state",
+        "created_by",
+        "last_used_at",
+        "expires_at",
+        "created_at",
+    )
+    list_filter = (("organization", AutocompleteSelectFilter), LifeFilter)
+    list_select_related = ("organization", "created_by")
+    search_fields = ("name", "prefix", "organization__name", "created_by__email")
+    ordering = ("-created_at", "-id")
+    id_fields = ("pk", "organization", "created_by")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return with_life(super().get_queryset(request))
+
+    @display(description="state", label={**STATUS_COLOURS, "expired": "warning"})
+    def state(self, row: Any) -> str:
+        return str(row.life)
+
+
+@admin.register(SessionToken)
+class SessionTokenAdmin(FactsAdmin):
+    """Sessions of people at the API."""
+
+    list_display = ("user", "organization", "state", "created_at", "expires_at")
+    list_filter = (("organization", AutocompleteSelectFilter), LifeFilter)
+    list_select_related = ("user", "organization")
+    search_fields = ("user__email", "organization__name")
+    ordering = ("-created_at", "-id")
+    id_fields = ("pk", "user", "organization")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return with_life(super().get_queryset(request))
+
+    @display(description="state", label={**STATUS_COLOURS, "expired": "warning"})
+    def state(self, row: Any) -> str:
+        return str(row.life)
