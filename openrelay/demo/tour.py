@@ -65,9 +65,9 @@ class Tour:
         module = __import__(f"{sdk.NAME}.api.{group}.{name}", fromlist=["_"])
         return module  # type: ignore[no-any-return]
 
-    def model(self, name: str, **fields: Any) -> Any:
+    def model(self, kind: str, /, **fields: Any) -> Any:
         """One of the client's request models."""
-        return getattr(self.sdk.models, name)(**fields)
+        return getattr(self.sdk.models, kind)(**fields)
 
     def ask(self, path: str, *args: Any, client: Any, **fields: Any) -> Any:
         """Call an operation until the server answers it; returns the client's response."""
