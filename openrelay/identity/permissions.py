@@ -6,6 +6,7 @@ an operation asks for.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 
@@ -271,9 +272,16 @@ KEY_TEMPLATES: Final = {
 
 def actions_of(permissions: Iterable[str]) -> frozenset[str]:
     """The actions that permission ids give. An id that no longer exists gives none."""
+    return _actions_of(tuple(permissions))
+
+
+# Every request asks, and there are few distinct ceilings.
+@lru_cache(maxsize=4096)
+def _actions_of(permissions: tuple[str, ...]) -> frozenset[str]:
     return frozenset(action for permission in permissions for action in PERMISSIONS.get(permission, ()))
 
 
+@lru_cache(maxsize=256)
 def role_actions(role: str, *, platform_ops: bool) -> frozenset[str]:
     """The actions of a built-in role; in the platform ops organization everything includes the platform's."""
     known = BUILTIN_ROLES.get(role)
