@@ -226,6 +226,9 @@ class StrictSerializer(serializers.Serializer):
         for field in self._writable_fields:
             try:
                 value = field.run_validation(data.get(field.field_name, empty))
+                judge = getattr(self, f"validate_{field.field_name}", None)
+                if judge is not None:
+                    value = judge(value)
             except serializers.ValidationError as error:
                 errors[str(field.field_name)] = error.detail
             except SkipField:
