@@ -1,0 +1,286 @@
+"""Taking a node's account of its hardware: what is topology, what is not, and what is not believed."""
+
+import datetime as dt
+import uuid
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from rest_framework.exceptions import ValidationError
+
+from nodes.inventory import Inventory
+from nodes.models import Gpu, GpuModel, GpuUnit, InventoryReport, Node, TopologyGeneration
+from nodes.services.inventory import take
+from openrelay import clock as database_clock
+from openrelay.audit.actor import Actor
+from openrelay.audit.models import AuditEvent
+from openrelay.errors import Invalid, NotFound
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+AGENT = Actor("node:test")
+
+
+@pytest.fixture
+def node() -> Node:
+    return factories.node(factories.organization(), 4)
+
+
+def reports(node: Node, units: Any, **fields: Any) -> Any:
+    return factories.inventory(node, units, **fields)
+
+
+def four(**changes: dict[str, Any]) -> list[dict[str, Any]]:
+    """Reports of units 0 to 3; `changes` are by "unit0" and so on."""
+    return [factories.unit_report(number) | changes.get(f"unit{number}", {}) for number in range(4)]
+
+
+def gpus(*models: str, **fields: Any) -> dict[str, Any]:
+    """The GPUs of unit 0."""
+    return {
+        "gpus": [
+            {"address": f"0000:10:00.{n}", "model": model, "healthy": True, **fields}
+            for n, model in enumerate(models)
+        ]
+    }
+
+
+H100 = "nvidia-h100-sxm5-80gb"
+
+
+def test_the_first_report_opens_the_first_generation(node: Node) -> None:
+    assert node.topology_gen == 1
+    generation = TopologyGeneration.objects.get(node=node)
+    assert generation.number == 1
+    assert generation.report is not None
+    assert generation.report.sequence == 1
+    assert [unit["address"] for unit in generation.units] == factories.units(node)
+    model = factories.gpu_model()
+    assert generation.units[0] == {
+        "address": factories.address(0),
+        "allocClass": "vfio-group",
+        "gpuModel": H100,
+        "gpuModelId": str(model.pk),
+        "gpuCount": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("units", "words"),
+    [
+        (four()[:3], "0000:13:00.0 is gone"),
+        ([*four(), factories.unit_report(4)], "0000:14:00.0 is new"),
+        (four(unit0={"allocClass": "device-request"}), "class from vfio-group to device-request"),
+        (four(unit0=gpus("amd-mi300x")), "GPU model"),
+        (four(unit0=gpus(H100, H100)), "from 1 to 2 GPUs"),
+    ],
+)
+def test_the_set_class_model_and_count_of_units_are_topology(
+    node: Node, units: list[dict[str, Any]], words: str
+) -> None:
+    taken = reports(node, units)
+    assert (taken.generation, taken.changed, taken.flagged) == (2, True, "")
+    generation = TopologyGeneration.objects.get(node=node, number=2)
+    assert words in generation.cause
+    assert [unit["address"] for unit in generation.units] == factories.units(node)
+    event = AuditEvent.objects.get(target_id=node.pk, event="node.topology_changed", after__generation=2)
+    assert event.before == {"generation": 1}
+    assert any(words in change for change in event.after["changes"])
+    assert event.after["report"] == str(generation.report_id)
+
+
+@pytest.mark.parametrize(
+    "units",
+    [
+        four(unit0=gpus(H100, healthy=False, failure="Xid 79")),
+        four(unit0=gpus(H100, serial="1652")),
+        four(unit0={"sellable": False, "notSellableReason": "it drives the display"}),
+        four(unit0={"iommuGroup": 12, "numaNode": 1}),
+        list(reversed(four())),
+    ],
+)
+def test_health_sale_and_place_are_not_topology(node: Node, units: list[dict[str, Any]]) -> None:
+    taken = reports(node, units)
+    assert (taken.generation, taken.changed, taken.flagged) == (1, True, "")
+    assert node.topology_gen == 1
+    assert not AuditEvent.objects.filter(event="node.topology_changed", after__generation=2).exists()
+
+
+def test_the_hosts_figures_and_drivers_are_not_topology(node: Node) -> None:
+    taken = reports(node, 4, host={"cpuCores": 64, "ramMb": 4096, "cpuModel": "EPYC"})
+    assert taken.generation == 1
+    assert (node.cpu_cores, node.ram_mb, node.cpu_model) == (64, 4096, "EPYC")
+    # What a report does not tell stays as it was told.
+    assert node.disk_total_gb == 16000
+
+
+def test_health_is_kept_with_the_time_of_the_first_failure(node: Node) -> None:
+    reports(node, four(unit0=gpus(H100, healthy=False, failure="Xid 79")))
+    gpu = Gpu.objects.get(unit__node=node, address=factories.address(0))
+    failed_at = gpu.failed_at
+    assert failed_at is not None
+    assert gpu.failure == "Xid 79"
+    reports(node, four(unit0=gpus(H100, healthy=False, failure="Xid 94")))
+    gpu.refresh_from_db()
+    assert gpu.failed_at == failed_at
+    reports(node, 4)
+    gpu.refresh_from_db()
+    assert (gpu.failed_at, gpu.failure) == (None, "")
+
+
+def test_the_same_report_again_changes_nothing(node: Node) -> None:
+    counts = [model.objects.count() for model in (AuditEvent, InventoryReport, TopologyGeneration)]
+    units = {unit.pk: unit.created_at for unit in GpuUnit.objects.all()}
+    again = reports(node, 4, sequence=1)
+    later = reports(node, 4, sequence=9)
+    for taken in (again, later):
+        assert (taken.generation, taken.changed, taken.flagged) == (1, False, "")
+    assert [model.objects.count() for model in (AuditEvent, InventoryReport, TopologyGeneration)] == counts
+    assert {unit.pk: unit.created_at for unit in GpuUnit.objects.all()} == units
+    assert node.inventory_sequence == 9
+
+
+@pytest.mark.parametrize(
+    ("units", "fields", "words"),
+    [
+        (3, {"sequence": 4}, "older"),
+        (3, {"sequence": 5}, "older"),
+        (3, {"sequence": 6, "complete": False}, "partial"),
+        (0, {"sequence": 6}, "no unit"),
+    ],
+)
+def test_an_older_partial_or_empty_report_is_flagged_and_changes_nothing(
+    node: Node, units: int, fields: dict[str, Any], words: str
+) -> None:
+    reports(node, 4, sequence=5)
+    taken = reports(node, units, **fields, host={"cpuCores": 2})
+    assert words in taken.flagged
+    assert (taken.generation, taken.changed) == (1, False)
+    assert node.topology_gen == 1
+    assert node.inventory_sequence == 5
+    assert node.cpu_cores == 128
+    assert len(factories.units(node)) == 4
+    kept = InventoryReport.objects.get(node=node, flagged__contains=words)
+    assert kept.sequence == fields["sequence"]
+    assert len(kept.content["units"]) == units
+    event = AuditEvent.objects.get(event="node.report_flagged")
+    assert words in event.after["flagged"]
+    # An agent that repeats it is noted once.
+    reports(node, units, **fields, host={"cpuCores": 2})
+    assert InventoryReport.objects.filter(flagged__contains=words).count() == 1
+    assert AuditEvent.objects.filter(event="node.report_flagged").count() == 1
+
+
+def test_a_report_after_a_flagged_one_is_taken(node: Node) -> None:
+    reports(node, 3, sequence=2, complete=False)
+    assert reports(node, 3, sequence=3).generation == 2
+
+
+def test_a_lost_unit_keeps_its_row_and_finds_it_again(node: Node) -> None:
+    rows = {unit.address: unit.pk for unit in GpuUnit.objects.filter(node=node)}
+    lost = factories.address(2)
+    reports(node, [unit for unit in four() if unit["address"] != lost])
+    gone = GpuUnit.objects.get(pk=rows[lost])
+    assert gone.gone_at is not None
+    assert gone.not_reservable_reason == "it is gone from the node"
+    assert lost not in factories.units(node)
+    taken = reports(node, 4)
+    assert taken.generation == 3
+    gone.refresh_from_db()
+    assert gone.gone_at is None
+    assert {unit.address: unit.pk for unit in GpuUnit.objects.filter(node=node)} == rows
+    assert TopologyGeneration.objects.get(node=node, number=3).cause == f"{lost} is back"
+    assert [row.number for row in TopologyGeneration.objects.filter(node=node)] == [3, 2, 1]
+
+
+def test_each_generation_keeps_the_units_as_they_then_were(node: Node) -> None:
+    reports(node, 3)
+    reports(node, four()[1:])
+    snapshots = {
+        row.number: [unit["address"][5:7] for unit in row.units]
+        for row in TopologyGeneration.objects.filter(node=node)
+    }
+    assert snapshots == {1: ["10", "11", "12", "13"], 2: ["10", "11", "12"], 3: ["11", "12", "13"]}
+
+
+def test_generations_carry_the_time_of_the_change(node: Node, clock: Any) -> None:
+    at = clock.freeze(database_clock.read() + dt.timedelta(hours=1))
+    reports(node, 3)
+    row = TopologyGeneration.objects.get(node=node, number=2)
+    assert row.at == at
+    assert row.report is not None
+    assert row.report.received_at == at
+    assert GpuUnit.objects.get(node=node, address=factories.address(3)).gone_at == at
+
+
+def test_a_long_list_of_changes_is_cut_in_the_cause_and_whole_in_the_log(node: Node) -> None:
+    reports(node, [factories.unit_report(n) for n in range(100, 140)])
+    row = TopologyGeneration.objects.get(node=node, number=2)
+    assert len(row.cause) <= 200
+    event = AuditEvent.objects.get(event="node.topology_changed", after__generation=2)
+    assert len(event.after["changes"]) == 44
+
+
+def test_an_unknown_gpu_gets_a_hidden_placeholder_once(node: Node) -> None:
+    reports(node, four(unit0=gpus("acme-q1")))
+    reports(node, four(unit0=gpus("acme-q1"), unit1={"gpus": gpus("acme-q1")["gpus"]}))
+    placeholder = GpuModel.objects.get(slug="acme-q1")
+    assert placeholder.hidden
+    assert "acme-q1" in placeholder.name
+    assert GpuUnit.objects.filter(gpu_model=placeholder).count() == 2
+
+
+def test_gpus_of_a_unit_come_and_go(node: Node) -> None:
+    reports(node, four(unit0=gpus(H100, H100)))
+    assert Gpu.objects.filter(unit__node=node, unit__address=factories.address(0)).count() == 2
+    reports(node, 4)
+    kept = Gpu.objects.get(unit__node=node, unit__address=factories.address(0))
+    assert kept.address == "0000:10:00.0"
+
+
+def test_a_removed_node_reports_nothing_any_more(node: Node) -> None:
+    node.removed_at = database_clock.read()
+    node.save()
+    with pytest.raises(Invalid) as refusal:
+        take(node.pk, factories.report(3, sequence=9), actor=AGENT)
+    assert refusal.value.code == "NODE_DECOMMISSIONED"
+    with pytest.raises(NotFound):
+        take(NOWHERE, factories.report(3, sequence=9), actor=AGENT)
+
+
+NOWHERE = uuid.UUID(int=0)
+
+
+def test_units_of_two_nodes_may_share_an_address(node: Node) -> None:
+    other = factories.node(factories.organization(), 4)
+    assert factories.units(node) == factories.units(other)
+    reports(other, 3)
+    assert len(factories.units(node)) == 4
+    node.refresh_from_db()
+    assert node.topology_gen == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda report: report["units"].append(report["units"][0]),
+        lambda report: report["units"][0]["gpus"].append(report["units"][0]["gpus"][0]),
+        lambda report: report["units"][0]["gpus"].append(
+            {"address": "0000:10:00.1", "model": "another", "healthy": True}
+        ),
+        lambda report: report["units"][0].update(gpus=[]),
+        lambda report: report["units"][0].update(address="04:00.0"),
+        lambda report: report["units"][0].update(sellable="yes"),
+        lambda report: report.update(sequence=0),
+        lambda report: report.update(colour="red"),
+        lambda report: report.pop("units"),
+        lambda report: report["units"][0].pop("allocClass"),
+    ],
+)
+def test_a_malformed_inventory_is_refused(change: Any) -> None:
+    good = deepcopy(factories.report(2, sequence=1))
+    Inventory().run_validation(deepcopy(good))
+    change(good)
+    with pytest.raises(ValidationError):
+        Inventory().run_validation(good)
