@@ -52,6 +52,8 @@ class RequestIdMiddleware:
         request.source_ip = source_ip(request)  # type: ignore[attr-defined]
         response = self.get_response(request)
         response.headers["X-Request-Id"] = request_id
+        if isinstance(response, HttpResponse) and not response.has_header("Content-Length"):
+            response.headers["Content-Length"] = str(len(response.content))
         return response
 
 
