@@ -2,15 +2,16 @@
 
 import ctypes
 import os
+import platform
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+LINUX = platform.system() == "Linux"
 # Every process of a home carries its path in this variable.
 MARK = "OPENRELAY_SUPERVISED"
 LOG_LIMIT = 5 * 1024 * 1024
@@ -32,7 +33,7 @@ class Program:
 
 def die_with_parent(number: int) -> None:
     """Have the kernel send this process the signal when its parent dies, where the kernel can (Linux)."""
-    if sys.platform == "linux":
+    if LINUX:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
@@ -64,7 +65,7 @@ def start(program: Program) -> subprocess.Popen[bytes]:
 
 def born(pid: int) -> str | None:
     """When the process `pid` started, in the system's own words; with the pid this names one process."""
-    if sys.platform == "linux":
+    if LINUX:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:

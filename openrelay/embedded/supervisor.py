@@ -43,7 +43,7 @@ class Supervisor:
         self.asked = 0
         self.asked_at = 0.0
         self.unwell: dict[str, float] = {}
-        self.host = environ.get("HOST") or "127.0.0.1"
+        self.host = environ.get("WEB_HOST") or "127.0.0.1"
 
     def run(self) -> int:
         """Bring everything up and stay until asked to stop; returns the exit code."""
@@ -83,7 +83,8 @@ class Supervisor:
         self.children.end_leftovers()
         database_url, redis_url = self._services()
         port = self._port()
-        self.url = self.given.get("BASE_URL") or f"http://{self._reachable_host()}:{port}"
+        self.local = f"http://{self._reachable_host()}:{port}"
+        self.url = self.given.get("BASE_URL") or self.local
         settings = {
             "DATABASE_URL": database_url,
             "REDIS_URL": redis_url,
@@ -105,8 +106,9 @@ class Supervisor:
         self._prepare()
         self.children.add(self._program("worker", self._celery("worker"), stop_seconds=15))
         self.children.add(self._program("beat", self._celery("beat")))
-        self.children.add(self._program("web", self._web(port)))
-        self.local = f"http://{self._reachable_host()}:{port}"
+        # A thread that has to wait for a connection serves nobody: the pool has one for each.
+        pool = self._number("DATABASE_POOL_SIZE", int(self._number("WEB_THREADS", 8)))
+        self.children.add(self._program("web", self._web(port), DATABASE_POOL_SIZE=pool))
         self.home.announce(self.url)
         self._agents()
         self._wait_until_ready()
