@@ -5,8 +5,8 @@ database, broker and secret without any variable being set.
 """
 
 from pathlib import Path
-
 from typing import Any
+from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
@@ -30,15 +30,18 @@ if not SECRET_KEY:
             "whose home makes its own."
         )
     SECRET_KEY = "debug-only-secret-never-used-without-DEBUG"  # noqa: S105
-ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
+PORT = env.int("PORT", default=8000)
+BASE_URL = env.str("BASE_URL", default=f"http://127.0.0.1:{PORT}").rstrip("/")
+_public = urlsplit(BASE_URL)
+ALLOWED_HOSTS = env.list(
+    "ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]", *filter(None, [_public.hostname])]
+)
 if not DEBUG and "*" in ALLOWED_HOSTS:
     raise ImproperlyConfigured(
         "ALLOWED_HOSTS is a wildcard. Name the hosts that OpenRelay is reached by, such as "
         "ALLOWED_HOSTS=gpu.example.com, or set DEBUG=true on a development machine."
     )
-CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
-PORT = env.int("PORT", default=8000)
-BASE_URL = env.str("BASE_URL", default=f"http://127.0.0.1:{PORT}")
+CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[f"{_public.scheme}://{_public.netloc}"])
 
 INSTALLED_APPS = [
     "unfold",
