@@ -1,11 +1,15 @@
 """Workloads, to look at, with their rights and facts on units."""
 
 from typing import Any
+from uuid import UUID
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Case, Exists, OuterRef, QuerySet, Value, When
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, RangeDateTimeFilter
 from unfold.decorators import display
 
@@ -22,7 +26,11 @@ from compute.models import (
     Workload,
     WorkloadSshKey,
 )
-from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, link
+from compute.services.teardown import close_occupancy_by_override
+from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, link, titled
+from openrelay.console.caller import caller_of
+from openrelay.console.forms import ReasonForm
+from openrelay.errors import ApiError
 
 
 class StatusFilter(LookupFilter):
@@ -117,9 +125,23 @@ class OpenFilter(LookupFilter):
     choices_from = (("True", "open"), ("False", "closed"))
 
 
+class OccupancyInline(FactsInline):
+    """The units that a run may be on."""
+
+    model = Occupancy
+    fields = ("unit", "opened_at", "closed_at", "closed_by", "override_reason")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.select_related("unit")
+
+
 @admin.register(Run)
 class RunAdmin(FactsAdmin):
     """Guests: what is wanted of each, and what its node says."""
+
+    inlines = (OccupancyInline,)
+    readonly_fields = ("override",)
 
     list_display = (
         "workload_link",
@@ -141,6 +163,52 @@ class RunAdmin(FactsAdmin):
     search_fields = ("workload__name", "node__hostname", "message")
     ordering = ("-created_at", "-id")
     id_fields = ("pk", "workload", "node")
+
+    def get_urls(self) -> list[URLPattern]:
+        page = self.admin_site.admin_view(self.override_view)
+        return [path("<uuid:pk>/override/", page, name="compute_run_override"), *super().get_urls()]
+
+    def override_view(self, request: HttpRequest, pk: UUID) -> HttpResponse:
+        """GET: what taking an operator's word for the agent's would do. POST: take it."""
+        if request.method not in ("GET", "HEAD", "POST"):
+            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+        run = Run.objects.select_related("workload__organization", "node").filter(pk=pk).first()
+        if run is None:
+            messages.error(request, "There is no such run.")
+            return HttpResponseRedirect(reverse("admin:compute_run_changelist"))
+        reason = ReasonForm(request.POST if request.method == "POST" else None)
+        error: ApiError | None = None
+        if request.method == "POST" and reason.is_valid():
+            try:
+                caller = caller_of(request)
+                caller.require("compute.operate")
+                close_occupancy_by_override(caller=caller, run_id=pk, reason=reason.cleaned_data["reason"])
+            except ApiError as refusal:
+                error = refusal
+                run.refresh_from_db()
+            else:
+                messages.success(request, "Noted: the guest is gone, and its units are free.")
+                return HttpResponseRedirect(reverse("admin:compute_run_change", args=[pk]))
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": titled(self.opts, "Override"),
+            "title": "Override",
+            "run": run,
+            "units": [row.unit.address for row in run.occupancies.open().select_related("unit")],
+            "open": run.closed_at is None and run.desired == Run.Desired.GONE,
+            "reason": reason,
+            "error": error,
+            "back_url": reverse("admin:compute_run_change", args=[pk]),
+        }
+        status = error.status if error else 400 if reason.errors else 200
+        return TemplateResponse(request, "compute/override.html", context, status=status)
+
+    @display(description="override")
+    def override(self, row: Any) -> str:
+        if row.closed_at is not None or row.desired != Run.Desired.GONE:
+            return "not needed"
+        url = reverse("admin:compute_run_override", args=[row.pk])
+        return format_html('<a class="text-link" href="{}">Say that the guest is gone</a>', url)
 
     @display(description="workload", ordering="workload__name")
     def workload_link(self, row: Any) -> str:
@@ -184,7 +252,7 @@ class OccupancyStateFilter(LookupFilter):
 
 @admin.register(Occupancy)
 class OccupancyAdmin(FactsAdmin):
-    """Units that a run may be on: draining while nobody has the right and the node has not said it is gone."""
+    """Units that a run may be on: draining while the right is given up and the guest not confirmed gone."""
 
     list_display = (
         "unit",

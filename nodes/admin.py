@@ -30,7 +30,7 @@ from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, Look
 
 
 def count_of(rows: QuerySet[Any], by: str = "node") -> Coalesce:
-    """How many `rows` belong to the outer row, as a subquery, for counts that must not multiply each other."""
+    """How many `rows` belong to the outer row: a subquery, so that counts do not multiply each other."""
     counted = (
         rows.filter(**{by: OuterRef("pk")}).order_by().values(by).annotate(total=Count("pk")).values("total")
     )
@@ -171,9 +171,9 @@ class NodeAdmin(FactsAdmin):
     def generation(self, row: Any) -> int:
         return int(row.topology_gen)
 
-    @display(description="needs review", ordering="in_review", label={None: "warning"})
-    def reviews(self, row: Any) -> str:
-        return str(row.in_review) if row.in_review else ""
+    @display(description="needs review", ordering="in_review", label={"some": "warning"})
+    def reviews(self, row: Any) -> tuple[str, str] | str:
+        return ("some", str(row.in_review)) if row.in_review else ""
 
     @display(description="last heard from", ordering="seen_at")
     def seen_at(self, row: Any) -> Any:

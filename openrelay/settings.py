@@ -184,7 +184,7 @@ LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_I18N = False
 USE_TZ = True
-DATETIME_FORMAT = "Y-m-d H:i:s e"
+FORMAT_MODULE_PATH = ["openrelay.console.formats"]
 
 STATIC_URL = "/static/"
 # Finders serve the assets straight from the packages: no collectstatic step to forget.
@@ -205,6 +205,9 @@ UNFOLD = {
     "SITE_URL": None,
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda _request: static("console/favicon.svg")}
+    ],
     "BORDER_RADIUS": "6px",
     "STYLES": [lambda _request: static("console/console.css")],
     "LOGIN": {"form": "openrelay.console.forms.OperatorLoginForm"},
@@ -235,6 +238,7 @@ UNFOLD = {
                         "title": "Needs review",
                         "icon": "rule",
                         "link": reverse_lazy("admin:reservations_reservation_queue"),
+                        "active": lambda request: "/review/" in request.path,
                         "badge": "reservations.admin.needs_review_badge",
                         "badge_variant": "warning",
                         "badge_style": "solid",
@@ -245,7 +249,13 @@ UNFOLD = {
                 "title": "Reservations",
                 "collapsible": True,
                 "items": [
-                    _listed("Reservations", "event_available", "reservations_reservation"),
+                    {
+                        **_listed("Reservations", "event_available", "reservations_reservation"),
+                        # The queue and its pages lie below this list, and have an item of their own.
+                        "active": lambda request: (
+                            "/reservation/" in request.path and "review" not in request.path
+                        ),
+                    },
                     _listed("Announcements", "campaign", "reservations_announcement"),
                     _listed("Managing organizations", "handshake", "reservations_reservationmanager"),
                 ],

@@ -53,7 +53,7 @@ def api_key(org: Organization, permissions: Sequence[str] = EVERYTHING, **fields
 
 def caller(org: Organization, permissions: Sequence[str] = EVERYTHING) -> Caller:
     """A caller with a new key of `org`."""
-    return authenticate(api_key(org, permissions), source_ip="127.0.0.1", request_id="test", read_only=False)
+    return authenticate(api_key(org, permissions), source_ip="127.0.0.1", request_id="test")
 
 
 def operator() -> Caller:
@@ -64,10 +64,15 @@ def operator() -> Caller:
 def user(org: Organization, role: str = "owner", **fields: Any) -> User:
     """A person who is a member of `org`."""
     number = next(_numbers)
-    person = User(email=fields.pop("email", f"person{number}@example.com"), full_name="A Person", **fields)
+    person = User(
+        email=fields.pop("email", f"person{number}@example.com"),
+        full_name="A Person",
+        created_at=clock.read(),
+        **fields,
+    )
     person.set_password("correct horse battery")
     person.save()
-    Membership.objects.create(user=person, organization=org, role=role, joined_at=Now())
+    Membership.objects.create(user=person, organization=org, role=role, invited_at=Now(), joined_at=Now())
     return person
 
 

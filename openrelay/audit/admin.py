@@ -2,6 +2,7 @@
 
 from django.contrib import admin
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, FieldTextFilter, RangeDateTimeFilter
+from unfold.paginator import InfinitePaginator
 
 from openrelay.audit.models import AuditEvent
 from openrelay.console.base import FactsAdmin
@@ -33,3 +34,6 @@ class AuditEventAdmin(FactsAdmin):
     search_fields = ("event", "actor", "reason", "request_id")
     id_fields = ("pk", "target_id")
     sortable_by = ()
+    # Counting a log of millions takes longer than reading a page of it.
+    paginator = InfinitePaginator
+    show_full_result_count = False

@@ -1,5 +1,6 @@
 """The base of every list and page in the console: to look at, search and filter, never to write by hand."""
 
+from copy import copy
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -36,6 +37,13 @@ STATUS_COLOURS = {
 }
 
 
+def titled(opts: Any, title: str) -> Any:
+    """A model's `opts` under which a page of its own is titled `title` in the console's header."""
+    copied = copy(opts)
+    copied.verbose_name_plural = title
+    return copied
+
+
 def link(model: str, pk: object, text: object) -> str:
     """A link to the console's page of one object; `model` is "app_model" in lower case."""
     return format_html(
@@ -64,7 +72,6 @@ class FactsAdmin(_ReadOnly, ModelAdmin):  # type: ignore[misc]
     list_fullwidth = True
     list_filter_sheet = True
     list_filter_submit = True
-    show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     compressed_fields = True
     actions = None
@@ -101,7 +108,7 @@ class FactsInline(_ReadOnly, TabularInline):  # type: ignore[misc]
 
 
 class LookupFilter(DropdownFilter):  # type: ignore[misc]
-    """A filter by one value of a column or annotation, named by `parameter_name` unless `field` says another."""
+    """A filter by one value of a column or annotation: `field`, or else what `parameter_name` names."""
 
     choices_from: tuple[tuple[str, str], ...] = ()
     field = ""

@@ -11,8 +11,8 @@ from openrelay.identity.services.callers import console_caller
 def caller_of(request: HttpRequest) -> Caller:
     """The caller that this request's person is, acting in the platform ops organization.
 
-    Raises Unauthenticated (UNAUTHORIZED) for someone no longer active, Forbidden for someone who is not, or no
-    longer, a member there.
+    Raises Unauthenticated (UNAUTHORIZED) for someone no longer active, Forbidden for someone who is not, or
+    no longer, a member there.
     """
     user = request.user
     platform = Organization.objects.filter(is_platform_ops=True).values_list("pk", flat=True).first()

@@ -1,4 +1,4 @@
-"""The console's sign-in form."""
+"""The console's sign-in form, and what every decision asks for."""
 
 from django import forms
 from django.contrib.auth.base_user import AbstractBaseUser
@@ -20,3 +20,15 @@ class OperatorLoginForm(AuthenticationForm):  # type: ignore[misc]
             raise forms.ValidationError(self.error_messages["inactive"], code="inactive")
         if not getattr(user, "is_staff", False):
             raise forms.ValidationError(self.error_messages["not_operator"], code="not_operator")
+
+
+class ReasonForm(forms.Form):
+    """Why: the audit log keeps it."""
+
+    reason = forms.CharField(
+        max_length=500,
+        label="Reason",
+        help_text="Kept in the audit log.",
+        widget=forms.Textarea(attrs={"rows": 3}),
+        error_messages={"required": "Say why. The audit log keeps it."},
+    )

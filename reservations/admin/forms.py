@@ -88,15 +88,3 @@ class EndForm(forms.Form):
         if not self.errors and bool(data["ends_at"]) == data["no_end"]:
             raise forms.ValidationError("Give a time, or tick “No end”.")
         return data
-
-
-class ReasonForm(forms.Form):
-    """Why: the audit log keeps it."""
-
-    reason = forms.CharField(
-        max_length=500,
-        label="Reason",
-        help_text="Kept in the audit log.",
-        widget=forms.Textarea(attrs={"rows": 3}),
-        error_messages={"required": "Say why. The audit log keeps it."},
-    )

@@ -14,7 +14,7 @@ from unfold.views import ChangeList
 
 from nodes.models import HoldAudience, HoldUnit, TopologyGeneration
 from openrelay.clock import Now
-from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, link
+from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, link, titled
 from reservations.admin.review import ReviewPages
 from reservations.models import Announcement, Reservation, ReservationManager
 from reservations.querysets import Status
@@ -55,11 +55,12 @@ class ReservationsListed(FactsAdmin):
     id_fields = ("pk", "hold__node", "hold__audience")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows: QuerySet[Any] = super().get_queryset(request)
+        # Not the inherited queryset: that one is put in order before there is anything annotated to order by.
+        rows = Reservation.objects.all()
         held = HoldUnit.objects.filter(hold=OuterRef("pk")).order_by("unit__address")
         audience = HoldAudience.objects.filter(hold=OuterRef("pk"), organization__is_platform_ops=False)
         return (
-            rows.with_status(Now())  # type: ignore[attr-defined]
+            rows.with_status(Now())
             .select_related("hold")
             .annotate(
                 unit_addresses=ArraySubquery(held.values("unit__address")),
@@ -221,7 +222,8 @@ class ReviewQueue(ReservationsListed):
     ) -> HttpResponse:
         """The queue."""
         answer: HttpResponse = super().changelist_view(
-            request, {"title": "Needs review", "subtitle": None, **(extra_context or {})}
+            request,
+            {"title": "Needs review", "opts": titled(self.opts, "Needs review"), **(extra_context or {})},
         )
         return answer
 

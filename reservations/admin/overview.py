@@ -39,6 +39,7 @@ def overview(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     flagged = AgentState.objects.exclude(flag="").count()
     overdue = Run.objects.being_torn_down().filter(overdue_reported_at__isnull=False).count()
     reservations = reverse("admin:reservations_reservation_changelist")
+    context["title"] = "Overview"
     context["figures"] = (
         _figure("Needs review", review, reverse("admin:reservations_reservation_queue"), bad=review > 0),
         _figure("Active reservations", statuses.get(Status.ACTIVE, 0), f"{reservations}?status=active"),

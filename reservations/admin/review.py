@@ -12,11 +12,13 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from openrelay.audit.services.record import record
+from openrelay.console.base import titled
 from openrelay.console.caller import caller_of
+from openrelay.console.forms import ReasonForm
 from openrelay.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Organization
-from reservations.admin.forms import AudienceForm, EndForm, PlainForm, ReasonForm, ShownForm
+from reservations.admin.forms import AudienceForm, EndForm, PlainForm, ShownForm
 from reservations.services import amending, effects
 from reservations.services.amending import Changes, Shown
 from reservations.services.review import Review, review
@@ -131,7 +133,8 @@ class ReviewPages:
             return self._page(request, shown)
         form = choice.form(shown, data)
         if not form.is_valid():
-            return self._page(request, shown, bound={choice.name: form}, status=400)
+            told = [message for messages in form.errors.values() for message in messages]
+            return self._page(request, shown, error=Invalid(" ".join(told)), bound={choice.name: form})
         basis = Shown(
             generation=given.cleaned_data["generation"], updated_at=given.cleaned_data["updated_at"]
         )
@@ -179,7 +182,6 @@ class ReviewPages:
         error: ApiError | None = None,
         bound: dict[str, forms.Form] | None = None,
         reason: str = "",
-        status: int = 200,
     ) -> HttpResponse:
         refused = _why_not(request)
         choices = [
@@ -197,14 +199,18 @@ class ReviewPages:
             "offered": _offered(shown) if not shown.ended and not refused else (),
             "confirm_url": self._url("confirm", shown),
         }
-        return self._render(request, "reservations/review.html", context, error.status if error else status)
+        return self._render(request, "reservations/review.html", context, error.status if error else 200)
 
     def _confirmation(
         self, request: HttpRequest, shown: Review, choice: Choice, form: forms.Form, reason: ReasonForm
     ) -> HttpResponse:
-        refused = _why_not(request)
-        if refused or (choice.name == "reaffirm" and shown.obstacles):
-            return self._page(request, shown, status=409 if not refused else 403)
+        if refused := _why_not(request):
+            return self._page(request, shown, error=Forbidden(refused))
+        if choice.name == "reaffirm" and (shown.obstacles or not shown.in_review):
+            why = "; ".join(shown.obstacles) or "it does not need review"
+            return self._page(
+                request, shown, error=Conflict(f"The reservation cannot be re-affirmed: {why}.")
+            )
         carried = [
             (name, value)
             for name in ("add", "remove", "ends_at", "no_end")
@@ -227,7 +233,7 @@ class ReviewPages:
     ) -> HttpResponse:
         context = {
             **self.model_admin.admin_site.each_context(request),
-            "opts": self.model_admin.opts,
+            "opts": titled(self.model_admin.opts, context["title"]),
             "queue_url": reverse("admin:reservations_reservation_queue"),
             **context,
         }

@@ -69,7 +69,7 @@ def amend(
 
         changed = [
             _set_end(held, caller, reservation, changes),
-            _set_parties(reservation, changes),
+            _set_parties(caller, reservation, changes),
             _reaffirm(held, reservation) if changes.reaffirm else False,
         ]
         if not any(changed):
@@ -104,7 +104,8 @@ def cancel(
     """End a pending, active or in-review reservation now. What runs on its units is left running.
 
     Raises NotFound unless the caller is an operator and the reservation is the node's; Conflict
-    RESERVATION_ENDED when it already ended, INVALID_STATE when node or contract are no longer what was `shown`.
+    RESERVATION_ENDED when it already ended, INVALID_STATE when node or contract are no longer what was
+    `shown`.
     """
     with locked_for(node_id, caller) as (held, caller):
         contracts.require_operator(caller)
@@ -138,8 +139,8 @@ def _require_shown(held: LockedNode, reservation: Reservation, shown: Shown | No
         return
     if shown.generation != held.node.topology_gen:
         raise Conflict(
-            f"The node changed meanwhile: you decided on topology generation {shown.generation}, and it is now "
-            f"{held.node.topology_gen}. Look at its units again."
+            f"The node changed meanwhile: you decided on topology generation {shown.generation}, and it is "
+            f"now at {held.node.topology_gen}. Look at its units again."
         )
     if shown.updated_at != reservation.updated_at:
         raise Conflict(
@@ -154,25 +155,28 @@ def _set_end(held: LockedNode, caller: Caller, reservation: Reservation, changes
     contracts.require_end_after(changes.ends_at, reservation.starts_at, held.at)
     term = DateTimeTZRange(reservation.starts_at, changes.ends_at)
     units = HoldUnit.objects.filter(hold_id=reservation.pk).values_list("unit_id", flat=True)
-    contracts.require_no_overlap(list(units), term, caller, apart_from=reservation.pk)
+    found = contracts.clashes(units, term, apart_from=reservation.pk)
+    if found:
+        raise contracts.overlap(found, caller)
     Hold.objects.filter(pk=reservation.pk).update(term=term)
     reservation.ends_at = changes.ends_at
     return True
 
 
-def _set_parties(reservation: Reservation, changes: Changes) -> bool:
+def _set_parties(caller: Caller, reservation: Reservation, changes: Changes) -> bool:
     if changes.allowed_org_ids is None and changes.managing_org_ids is None:
         return False
     audience, managers = changes.allowed_org_ids, changes.managing_org_ids
     if audience is not None:
         contracts.require_audience(audience)
-    named, platform = contracts.parties([*(audience or ()), *(managers or ())])
+    named = contracts.org_ids([*(audience or ()), *(managers or ())])
+    contracts.require_known(named, contracts.known_organizations(named))
     changed = False
     if audience is not None:
-        wanted = {platform} | {org for org in named if str(org) in set(audience)}
+        wanted = set(contracts.org_ids([*audience, str(contracts.platform_id(caller))]))
         changed |= _replace(HoldAudience, {"hold_id": reservation.pk}, set(reservation.audience_ids), wanted)
     if managers is not None:
-        wanted = {org for org in named if str(org) in set(managers)}
+        wanted = set(contracts.org_ids(managers))
         changed |= _replace(
             ReservationManager, {"reservation_id": reservation.pk}, set(reservation.manager_ids), wanted
         )

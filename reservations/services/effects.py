@@ -9,7 +9,7 @@ from reservations.services.review import Change, Review, Row, User
 
 
 def of_reaffirming(review: Review) -> list[str]:
-    """What re-affirming would do, a sentence an effect. Ask `Review.obstacles` first whether it can be done."""
+    """What re-affirming would do, a sentence an effect. `Review.obstacles` says whether it can be done."""
     told = [
         f"The reservation is pinned to topology generation {review.node.topology_gen}, as shown here"
         + (", and is active again at once." if review.begun else f"; it begins {_when(review)}.")

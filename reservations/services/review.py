@@ -1,7 +1,7 @@
 """What an operator looks at to decide on a reservation: its units as reserved beside what they are now."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -24,7 +24,8 @@ class Change(enum.Enum):
     SAME = "same"
     CHANGED = "changed"
     GONE = "gone"
-    NEW = "new"
+    NEW = "new"  # on the node since then, and not in the reservation
+    OTHER = "other"  # was on the node already, and is not in the reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One unit then and now. `pinned` is None for one that the reservation lacks, `now` for one that is gone."""
+    """One unit then and now: `pinned` is None for what the reservation lacks, `now` for what is gone."""
 
     address: str
     change: Change
@@ -114,6 +115,16 @@ class Review:
         return tuple(row for row in self.rows if row.reserved)
 
     @property
+    def concerned(self) -> tuple[Row, ...]:
+        """The reservation's own units, and those that are new on the node."""
+        return tuple(row for row in self.rows if row.compared.change is not Change.OTHER)
+
+    @property
+    def others(self) -> tuple[Row, ...]:
+        """Units that the node had before, and that are not the reservation's."""
+        return tuple(row for row in self.rows if row.compared.change is Change.OTHER)
+
+    @property
     def begun(self) -> bool:
         """Whether the term has begun, so that the units are withheld from others now."""
         return bool(self.reservation.starts_at <= self.at)
@@ -130,7 +141,7 @@ class Review:
 
     @property
     def obstacles(self) -> tuple[str, ...]:
-        """Why the reservation cannot be re-affirmed as the node is now, a phrase a unit; empty when it can."""
+        """Why it cannot be re-affirmed as the node is now, a phrase a unit; empty when it can."""
         found = []
         for row in self.reserved:
             if row.compared.now is None:
@@ -141,19 +152,25 @@ class Review:
         return tuple(found)
 
 
-def compare(pinned: Mapping[str, Shape], now: Mapping[str, Shape]) -> list[Compared]:
-    """Each unit of either side by address: the same, changed and how, gone, or new."""
+def compare(
+    pinned: Mapping[str, Shape], now: Mapping[str, Shape], then: Collection[str] = ()
+) -> list[Compared]:
+    """Each unit of either side by address: the same, changed and how, gone, or not reserved.
+
+    `then` has the addresses that the node had when the reservation was pinned; what is neither reserved nor
+    among them is new.
+    """
     compared = []
     for address in sorted(pinned.keys() | now.keys()):
-        then, present = pinned.get(address), now.get(address)
-        if then is None:
-            compared.append(Compared(address, Change.NEW, None, present))
+        was, present = pinned.get(address), now.get(address)
+        if was is None:
+            compared.append(Compared(address, Change.OTHER if address in then else Change.NEW, None, present))
         elif present is None:
-            compared.append(Compared(address, Change.GONE, then, None))
+            compared.append(Compared(address, Change.GONE, was, None))
         else:
-            differences = _differences(then, present)
+            differences = _differences(was, present)
             change = Change.CHANGED if differences else Change.SAME
-            compared.append(Compared(address, change, then, present, differences))
+            compared.append(Compared(address, change, was, present, differences))
     return compared
 
 
@@ -182,6 +199,7 @@ def review(reservation_id: UUID) -> Review:
     compared = compare(
         {address: _pinned(row) for address, row in held.items()},
         {address: _shape(found.unit) for address, found in facts.items() if found.unit.gone_at is None},
+        _addresses_at(node, reservation.hold.topology_gen),
     )
     rows = []
     for unit in compared:
@@ -209,6 +227,16 @@ def review(reservation_id: UUID) -> Review:
         users=tuple(user for user in users if held.keys() & set(user.addresses)),
         history=tuple(history.select_related("report").defer("report__content", "units").order_by("number")),
     )
+
+
+def _addresses_at(node: Node, generation: int) -> frozenset[str]:
+    """The units the node had at a generation."""
+    kept = (
+        TopologyGeneration.objects.filter(node=node, number=generation)
+        .values_list("units", flat=True)
+        .first()
+    )
+    return frozenset(unit["address"] for unit in kept or ())
 
 
 def _pinned(row: HoldUnit) -> Shape:

@@ -1,0 +1,1 @@
+"""Formats that Django looks up by language."""
