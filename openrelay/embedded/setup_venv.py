@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,7 +24,7 @@ FILES = {"run": "requirements.txt", "dev": "requirements-dev.txt", "sdk": "requi
 INCLUDES = {"run": ["run"], "dev": ["run", "dev"], "sdk": ["sdk"]}
 
 NO_ENSUREPIP = """\
-This Python ({python}) comes without ensurepip, so it cannot make a virtual environment.
+This Python ({python}) cannot make a virtual environment with pip; a part of it is missing.
 Install it (Debian and Ubuntu: `apt install python3-venv`),
 or name another Python: make PYTHON=/path/to/python3 up"""
 
@@ -57,7 +56,9 @@ def create() -> list[str]:
     print(f"making {VENV}", flush=True)
     if VENV.exists():
         shutil.rmtree(VENV)
-    venv.create(VENV, with_pip=own)
+    command = [sys.executable, "-m", "venv", *([] if own else ["--without-pip"]), str(VENV)]
+    if subprocess.run(command).returncode:
+        sys.exit(NO_ENSUREPIP.format(python=sys.executable))
     return pip if own else [sys.executable, "-m", "pip", "--python", str(PYTHON)]
 
 
