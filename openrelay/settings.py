@@ -171,7 +171,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["openrelay.api.parser.StrictJSONParser"],
     "DEFAULT_AUTHENTICATION_CLASSES": ["openrelay.api.auth.BearerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": [],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "openrelay.api.schema.auto.OperationSchema",
     "EXCEPTION_HANDLER": "openrelay.api.handler.handle",
     "UNAUTHENTICATED_USER": None,
     "UNAUTHENTICATED_TOKEN": None,
@@ -179,6 +179,35 @@ REST_FRAMEWORK = {
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+
+# Where each app says in words what its operations take and answer.
+API_DESCRIPTIONS = [
+    "openrelay.api.schema.common",
+    "openrelay.identity.api.schema",
+    "openrelay.audit.api.schema",
+    "nodes.api.schema",
+    "compute.api.schema",
+    "reservations.api.schema",
+]
+SPECTACULAR_SETTINGS = {
+    "TITLE": "OpenRelay",
+    "VERSION": "v1",
+    "DESCRIPTION": (
+        "The control plane of a GPU cloud: nodes with GPUs, VMs on them, and reservations whose idle units "
+        "may be sold a second time on a spot market that gives way.\n\nBodies are JSON with names in "
+        "camelCase; a field that has nothing to say is absent; a field that is not known is refused. Times "
+        "are RFC 3339 and carry an offset; answers are in UTC. Ids are opaque, except a GPU unit's, which "
+        "is its PCI address. Every refusal is an `Error`: programs go by its `code`. Each answer carries "
+        "`X-Request-Id`, which the audit log keeps too."
+    ),
+    "LICENSE": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+    "OAS_VERSION": "3.1.0",
+    "POSTPROCESSING_HOOKS": ["openrelay.api.schema.hooks.complete"],
+    "COMPONENT_SPLIT_PATCH": False,
+    "SORT_OPERATIONS": False,
+    "ENFORCE_NON_BLANK_FIELDS": True,
+    "SERVE_INCLUDE_SCHEMA": False,
+}
 
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"

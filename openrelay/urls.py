@@ -6,6 +6,7 @@ from django.views.generic import RedirectView
 
 from openrelay import health
 from openrelay.api import handler
+from openrelay.api.schema import views as schema
 
 v1 = [
     path("", include("openrelay.identity.api.urls")),
@@ -19,6 +20,8 @@ urlpatterns = [
     path("livez", health.livez),
     path("readyz", health.readyz),
     path("v1/", include(v1)),
+    re_path(r"^openapi\.(?P<form>json|yaml)$", schema.openapi, name="openapi"),
+    path("docs", schema.docs, name="docs"),
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("console/", admin.site.urls),
     # What is not above is not there, and on the API that is said in JSON, for any method.

@@ -1,0 +1,154 @@
+"""What a node's agent is told of its guests and says of them, for the OpenAPI schema."""
+
+from compute.api import serializers
+from compute.models import Run, Tier, Workload
+from openrelay.api.schema.book import Body, Description, Operation
+from openrelay.api.schema.examples import LUMEN, PUBLIC_KEY, RUN, TRAINER
+from openrelay.api.schema.shapes import (
+    an_id,
+    flag,
+    ids,
+    integer,
+    listed,
+    many,
+    one_of,
+    ref,
+    shape,
+    text,
+    words,
+)
+
+_SHAPES = {
+    "AgentUnit": shape(
+        "A GPU unit that a guest gets whole.",
+        {
+            "address": text("The unit's PCI address."),
+            "iommuGroup": {
+                "type": ["integer", "null"],
+                "description": "The IOMMU group's number, where known.",
+            },
+            "gpus": words("The PCI addresses of its GPUs."),
+        },
+    ),
+    "AgentSpec": shape(
+        "What a guest is to be.",
+        {
+            "name": text(),
+            "kind": one_of(Workload.Kind.values),
+            "organizationId": an_id(),
+            "tier": one_of(Tier.values),
+            "gpuCount": integer(),
+            "diskSizeGb": integer("Disk in GB."),
+            "sshKeys": words("The public keys that open it."),
+            "privileged": flag(),
+            "public": flag(),
+        },
+        {
+            "gpuModel": text("The slug of its GPU model."),
+            "guestMemMb": integer("Memory in MiB."),
+            "guestVcpu": integer("Virtual CPUs."),
+            "imageUrl": text(),
+            "cloudInit": text("A script to run as root once a disk."),
+            "envVars": {"type": "object", "additionalProperties": {"type": "string"}},
+            "containerCommand": words(),
+            "containerPort": integer(),
+            "healthCheckPath": text(),
+            "healthCheckPort": integer(),
+            "healthChecks": words(),
+            "kernelModules": words(),
+        },
+    ),
+    "AgentRun": shape(
+        "One guest that the node is to run or to tear down.",
+        {
+            "runId": an_id("The name of this very guest; reports speak of it."),
+            "workloadId": an_id(),
+            "number": integer("1 for a workload's first guest."),
+            "desired": one_of(Run.Desired.values, "`gone`: tear it down and report that it is."),
+            "units": listed("AgentUnit", "Where it runs."),
+            "waitsFor": ids("Earlier guests that may still be on these units: start it once they are gone."),
+        },
+        {"spec": ref("AgentSpec")},
+    ),
+    "AgentWork": shape(
+        "Every guest of the node that is not over.",
+        {"runs": many(ref("AgentRun"), "The oldest first.")},
+    ),
+    "AgentReportTaken": shape(
+        "What became of a report.",
+        {"tearDown": ids("Guests named in the report that are to be torn down.")},
+        {"flagged": text("What is odd about the report, in words; absent when nothing is.")},
+    ),
+}
+
+_SPEC = {
+    "name": "trainer-1",
+    "kind": "vm",
+    "organizationId": LUMEN,
+    "tier": "community",
+    "gpuCount": 1,
+    "gpuModel": "nvidia-h100-sxm5-80gb",
+    "guestMemMb": 253952,
+    "guestVcpu": 28,
+    "diskSizeGb": 100,
+    "sshKeys": [PUBLIC_KEY],
+    "privileged": False,
+    "public": False,
+}
+
+AGENT = Description(
+    operations={
+        "agent_work": Operation(
+            tag="agents",
+            summary="Ask what to run",
+            description="Lists the guests that the node is to run or tear down. Asking is a sign of life.",
+            answer=ref("AgentWork"),
+            example={
+                "runs": [
+                    {
+                        "runId": RUN,
+                        "workloadId": TRAINER,
+                        "number": 1,
+                        "desired": "running",
+                        "units": [{"address": "0000:10:00.0", "iommuGroup": 20, "gpus": ["0000:10:00.0"]}],
+                        "waitsFor": [],
+                        "spec": _SPEC,
+                    }
+                ]
+            },
+        ),
+        "agent_report": Operation(
+            tag="agents",
+            summary="Say what the guests are",
+            description="Takes the node's account of its guests. Only what is said of a guest explicitly "
+            "counts, and only for that guest: one that is left out is as it was. A report that is "
+            "incomplete, or older than one already taken, changes nothing; the reason is in `flagged`.",
+            body=serializers.AgentReport,
+            body_example={"sequence": 41, "guests": [{"runId": RUN, "state": "running"}]},
+            answer=ref("AgentReportTaken"),
+            example={"tearDown": []},
+        ),
+    },
+    shapes=_SHAPES,
+    bodies={
+        serializers.AgentReport: Body(
+            "AgentReport",
+            "An agent's account of its guests.",
+            {
+                "sequence": "Grows with every report of the node; an older one is not taken.",
+                "complete": "False when the agent could not look at all of its guests.",
+                "guests": "One entry a guest.",
+            },
+        ),
+        serializers.GuestReport: Body(
+            "GuestReport",
+            "What is known of one guest.",
+            {
+                "runId": "Which guest.",
+                "state": "`stopped`, `failed`, `gone` and `never-started` say that it is not on its units "
+                "any more; the first of them that is said is final.",
+                "message": "More, for people.",
+            },
+        ),
+    },
+)

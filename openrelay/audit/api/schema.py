@@ -1,0 +1,73 @@
+"""What the audit log's operation takes and answers, for the OpenAPI schema."""
+
+from openrelay.api.schema.book import Body, Description, Operation
+from openrelay.api.schema.examples import ADA, EVENT, RESERVATION
+from openrelay.api.schema.shapes import an_id, page, ref, shape, text, time
+from openrelay.audit.api.serializers import AuditQuery
+
+SHAPES = {
+    "AuditEvent": shape(
+        "One change of one thing: who, what, when, from where.",
+        {
+            "id": an_id(),
+            "createdAt": time(),
+            "actor": text("Who did it: `user:<id>`, `key:<id>`, `node:<id>`, `operator` or `system`."),
+            "event": text("What was done, such as `reservation.created`."),
+            "targetType": text("The kind of thing it was done to."),
+            "targetId": text("Its id."),
+        },
+        {
+            "before": text("What the thing was, as a JSON string."),
+            "after": text("What it became, as a JSON string."),
+            "requestId": text("The request that did it; what one request changes shares it."),
+            "sourceIp": text("Where the request came from."),
+        },
+    ),
+    "AuditEventPage": page("AuditEvent", "One page of the audit log."),
+}
+
+DESCRIPTION = Description(
+    operations={
+        "list_audit_events": Operation(
+            tag="audit_events",
+            summary="Read the audit log",
+            description="Lists what was done in the caller's organization, newest first. Operators see every "
+            "organization's. Refused attempts at a change are in it too.",
+            query=AuditQuery,
+            answer=ref("AuditEventPage"),
+            example={
+                "items": [
+                    {
+                        "id": EVENT,
+                        "createdAt": "2026-11-02T10:00:00.123456Z",
+                        "actor": f"user:{ADA}",
+                        "event": "reservation.created",
+                        "targetType": "reservation",
+                        "targetId": RESERVATION,
+                        "after": '{"startsAt":"2026-11-02T10:00:00.123456Z"}',
+                        "requestId": "6f0c2b1a-58b3-4d0e-9a8e-3f5c7d9b1e20",
+                        "sourceIp": "192.0.2.10",
+                    }
+                ],
+                "nextCursor": "WyJhdWRpdC5hdWRpdGV2ZW50Il0",
+            },
+        )
+    },
+    shapes=SHAPES,
+    bodies={
+        AuditQuery: Body(
+            "AuditQuery",
+            "What to list.",
+            {
+                "limit": "How many to list at most.",
+                "cursor": "`nextCursor` of the page before.",
+                "actor": "Only what this one did, exactly as `actor` reads.",
+                "event": "Only events of this name.",
+                "targetId": "Only what was done to the thing of this id.",
+                "since": "Only events at or after this time.",
+                "until": "Only events before this time.",
+            },
+        )
+    },
+    tags={"audit_events": "What was done, by whom."},
+)

@@ -1,0 +1,503 @@
+"""What the operations on accounts, access and API keys take and answer, for the OpenAPI schema."""
+
+from openrelay.api.schema.book import Body, Code, Description, Operation
+from openrelay.api.schema.examples import ADA, KEY, LUMEN
+from openrelay.api.schema.shapes import (
+    an_id,
+    flag,
+    integer,
+    listed,
+    one_of,
+    ref,
+    shape,
+    text,
+    time,
+    words,
+)
+from openrelay.identity.api import serializers
+from openrelay.identity.services.access import API_KEY, MEMBER
+from openrelay.identity.services.keys import PERIODS
+
+_KINDS = ("legacy", "org", "personal")
+
+SHAPES = {
+    "OrgMembership": shape(
+        "An organization that a person is a member of, and what they may do there.",
+        {
+            "organizationId": an_id(),
+            "name": text("The organization's name."),
+            "role": text("The role's id."),
+        },
+        {
+            "roleName": text("The role's name for people."),
+            "permissions": words("The actions that the role gives."),
+            "maxKeyLifetimeDays": integer("The longest that a key made here may live, in days."),
+        },
+    ),
+    "UserProfile": shape(
+        "A person.",
+        {"id": an_id(), "email": text()},
+        {
+            "fullName": text(),
+            "avatarUrl": text(),
+            "defaultOrganizationId": an_id("The organization that the session acts in."),
+        },
+    ),
+    "Me": shape(
+        "The signed-in person and where they belong.",
+        {"user": ref("UserProfile"), "organizations": listed("OrgMembership")},
+    ),
+    "WhoamiKey": shape(
+        "The API key that was sent.",
+        {"id": an_id()},
+        {
+            "name": text(),
+            "prefix": text("The beginning of the secret, to tell keys apart."),
+            "expiresAt": time(),
+            "expiresInDays": integer("Whole days left."),
+            "budget": ref("KeyBudget"),
+        },
+    ),
+    "Whoami": shape(
+        "Who the credential stands for. A key brings `key` and its like, a person `userId` and theirs.",
+        {
+            "organizationId": an_id("The organization that the caller acts in."),
+            "principalType": one_of(("api_key", "platform_admin", "user")),
+        },
+        {
+            "organizationName": text(),
+            "permissions": words("Every action that the caller may do here."),
+            "key": ref("WhoamiKey"),
+            "keyKind": one_of(_KINDS),
+            "restrictions": ref("KeyRestrictions"),
+            "scopes": words("The key's scopes."),
+            "ownerUserId": an_id("Whose personal key it is."),
+            "userId": an_id(),
+            "email": text(),
+            "role": text("The person's role here."),
+            "roleName": text(),
+            "availableOrgs": listed("OrgMembership", "Where else the person may act."),
+            "platformAdmin": flag("Present and true for the platform's operators."),
+        },
+    ),
+    "PermissionLevel": shape(
+        "One step of an area; it includes the steps before it.",
+        {
+            "id": text("The permission id, `area.level`."),
+            "label": text(),
+            "description": text(),
+            "actions": words("Every action that it gives."),
+            "sessionOnly": flag("Whether only a signed-in person can use what it adds."),
+        },
+    ),
+    "PermissionArea": shape(
+        "One subject of permissions.",
+        {"id": text(), "label": text(), "levels": listed("PermissionLevel", "Lowest first.")},
+    ),
+    "BuiltinRole": shape(
+        "A role that every organization has.",
+        {
+            "id": text(),
+            "name": text(),
+            "description": text(),
+            "grants": words("The permission ids it holds."),
+        },
+        {"all": flag("Present and true for roles that hold all there is.")},
+    ),
+    "KeyTemplate": shape(
+        "A set of permissions to start a key from.",
+        {
+            "id": text(),
+            "name": text(),
+            "description": text(),
+            "permissions": words(),
+            "providerOnly": flag("Whether it is of use to providers only."),
+        },
+    ),
+    "AuthzCatalog": shape(
+        "Everything that can be granted.",
+        {
+            "areas": listed("PermissionArea"),
+            "roles": listed("BuiltinRole"),
+            "templates": listed("KeyTemplate"),
+            "sessionOnlyActions": words("Actions that no API key can hold."),
+        },
+    ),
+    "EffectiveAccess": shape(
+        "What one member or key may do now, everything considered.",
+        {
+            "principalType": one_of((API_KEY, MEMBER)),
+            "principalId": an_id(),
+            "actions": words("The actions."),
+            "permissions": words("The permission ids whose every action is among them."),
+            "allModels": flag("Whether no restriction to some models applies."),
+        },
+        {
+            "active": flag("Whether it can be used at all."),
+            "keyKind": one_of(_KINDS),
+            "restrictions": ref("KeyRestrictions"),
+            "models": words("The models it is restricted to."),
+            "roleId": text(),
+            "roleName": text(),
+        },
+    ),
+    "AccessDecisionPolicy": shape(
+        "Something that had a say.",
+        {
+            "id": text(),
+            "source": one_of(
+                (
+                    "builtin_role",
+                    "custom_policy",
+                    "custom_role",
+                    "guardrail",
+                    "key_restriction",
+                    "platform",
+                )
+            ),
+        },
+    ),
+    "AccessDecision": shape(
+        "Whether it would be allowed, and what decides.",
+        {
+            "allow": flag(),
+            "message": text("The reason in a sentence."),
+            "permission": text("The action that was judged."),
+            "policies": listed("AccessDecisionPolicy"),
+        },
+        {"deniedBy": one_of(("key", "org_policy", "platform", "role"), "On a refusal: what refused.")},
+    ),
+    "KeyBudget": shape(
+        "What a key may spend, in nano-USD.",
+        {"limitNanoUsd": integer(), "period": one_of(PERIODS)},
+        {
+            "periodEndsAt": time("When the count begins anew; absent for a lifetime budget."),
+            "spentNanoUsd": integer("Spent so far in this period."),
+        },
+    ),
+    "ApiKeySummary": shape(
+        "An API key, without its secret.",
+        {
+            "id": an_id(),
+            "name": text(),
+            "keyPrefix": text("The beginning of the secret."),
+            "scopes": words(),
+            "createdAt": time(),
+        },
+        {
+            "kind": one_of(_KINDS),
+            "note": text(),
+            "createdBy": an_id("The person who made it."),
+            "ownerUserId": an_id("Whose personal key it is."),
+            "expiresAt": time(),
+            "lastUsedAt": time("Written at most once a minute."),
+            "revokedAt": time(),
+            "restrictions": ref("KeyRestrictions"),
+            "budget": ref("KeyBudget"),
+        },
+    ),
+    "CreateApiKeyResult": shape(
+        "A new API key with its secret, which is shown this once.",
+        {
+            "id": an_id(),
+            "key": text("The secret. Keep it: it cannot be shown again."),
+            "keyPrefix": text(),
+            "name": text(),
+            "organizationId": an_id(),
+            "scopes": words(),
+            "createdAt": time(),
+        },
+        {
+            "kind": one_of(_KINDS),
+            "permissions": words("The ceiling: the permission ids that the key may use."),
+            "ownerUserId": an_id("Whose personal key it is."),
+            "expiresAt": time(),
+            "restrictions": ref("KeyRestrictions"),
+            "budget": ref("KeyBudget"),
+            "cedar": text("The key's policy as text, where policies are kept so."),
+        },
+    ),
+}
+
+BODIES = {
+    serializers.KeyRestrictionsBody: Body(
+        "KeyRestrictions",
+        "What narrows a key beyond its maker's role.",
+        {
+            "permissions": "The permission ids that the key may use, at most its maker's.",
+            "ipRanges": "Networks in CIDR form; from elsewhere the key is refused.",
+            "endpoints": "Inference endpoints that the key may call.",
+            "models": "Models that the key may call.",
+        },
+    ),
+    serializers.KeyBudgetBody: Body(
+        "KeyBudgetRequest",
+        "A first budget.",
+        {
+            "limitNanoUsd": "The limit in nano-USD.",
+            "period": "When the count begins anew; `lifetime`: never.",
+        },
+    ),
+    serializers.KeyBudgetEditBody: Body(
+        "KeyBudgetEdit",
+        "A change of a budget.",
+        {
+            "limitNanoUsd": "The new limit in nano-USD; 0 removes the budget.",
+            "period": "When the count begins anew; `lifetime`: never.",
+        },
+    ),
+    serializers.CreateApiKeyBody: Body(
+        "CreateApiKeyRequest",
+        "A new API key.",
+        {
+            "name": "A name for people.",
+            "note": "What it is for.",
+            "permissions": "The ceiling, as permission ids; each must be held by whoever makes the key.",
+            "template": "Start from a template's permissions; ignored beside `permissions`.",
+            "scopes": "Older names of what a key is for; each goes only with the permission behind it.",
+            "restrictions": "What narrows the key further.",
+            "budget": "What the key may spend.",
+            "expiresInSeconds": "Seconds until it expires; 0 or less, or absent: never.",
+            "kind": "Only `org`: keys belong to the organization.",
+            "ephemeral": "Only false; use `expiresInSeconds`.",
+            "serviceAccountId": "Not supported; leave it out.",
+        },
+    ),
+    serializers.UpdateApiKeyBody: Body(
+        "UpdateApiKeyRequest",
+        "A change of a key. Only the budget can change; the other fields are refused, with that reason.",
+        {
+            "budget": "The change.",
+            "name": "Fixed when the key is made.",
+            "note": "Fixed when the key is made.",
+            "restrictions": "Fixed when the key is made.",
+        },
+    ),
+    serializers.EffectiveQuery: Body(
+        "EffectiveQuery",
+        "Whose access to show.",
+        {
+            "principalType": "With `principalId`: a member or a key. Without both: the caller.",
+            "principalId": "The member's user id or the key's id.",
+        },
+    ),
+    serializers.AccessCheckBody: Body(
+        "AccessCheckRequest",
+        "Whose access to what to judge.",
+        {
+            "action": "The action, `area.verb`.",
+            "principalType": "A member or a key.",
+            "principalId": "The member's user id or the key's id.",
+            "sourceIp": "Judge as from this address; absent: as from the caller's.",
+            "endpointId": "The inference endpoint it is about.",
+            "model": "The model it is about.",
+        },
+    ),
+}
+
+_MEMBERSHIP = {
+    "organizationId": LUMEN,
+    "name": "Lumen Labs",
+    "role": "owner",
+    "roleName": "Owner",
+    "permissions": ["compute.create", "compute.read"],
+}
+_KEY = {
+    "id": KEY,
+    "name": "ci",
+    "keyPrefix": "or_7Qm2",
+    "scopes": [],
+    "kind": "org",
+    "createdAt": "2026-11-02T09:30:00Z",
+    "expiresAt": "2027-02-01T00:00:00Z",
+    "restrictions": {"permissions": ["compute.write", "catalog.read"], "ipRanges": ["192.0.2.0/24"]},
+    "budget": {
+        "limitNanoUsd": 50000000000,
+        "period": "monthly",
+        "periodEndsAt": "2026-12-01T00:00:00Z",
+        "spentNanoUsd": 0,
+    },
+}
+
+OPERATIONS = {
+    "whoami": Operation(
+        tag="account",
+        summary="Who am I?",
+        description="Says who the credential stands for, in which organization it acts, and every action it "
+        "may do there now.",
+        answer=ref("Whoami"),
+        example={
+            "organizationId": LUMEN,
+            "organizationName": "Lumen Labs",
+            "principalType": "api_key",
+            "permissions": ["compute.create", "compute.read", "self.read"],
+            "key": {"id": KEY, "name": "ci", "prefix": "or_7Qm2"},
+            "keyKind": "org",
+            "restrictions": {"permissions": ["compute.write"]},
+            "scopes": [],
+        },
+    ),
+    "get_me": Operation(
+        tag="account",
+        summary="The signed-in person",
+        description="Shows the person behind a session token, and the organizations they are a member of.",
+        answer=ref("Me"),
+        example={
+            "user": {
+                "id": ADA,
+                "email": "ada@example.com",
+                "fullName": "Ada Example",
+                "defaultOrganizationId": LUMEN,
+            },
+            "organizations": [_MEMBERSHIP],
+        },
+    ),
+    "get_permission_catalog": Operation(
+        tag="access",
+        summary="What can be granted",
+        description="Lists the permissions with their actions, the built-in roles and the templates for "
+        "keys.",
+        answer=ref("AuthzCatalog"),
+        example={
+            "areas": [
+                {
+                    "id": "sshkey",
+                    "label": "SSH keys",
+                    "levels": [
+                        {
+                            "id": "sshkey.read",
+                            "label": "SSH keys: Read",
+                            "description": "See the organization's SSH keys.",
+                            "actions": ["sshkey.read"],
+                            "sessionOnly": False,
+                        }
+                    ],
+                }
+            ],
+            "roles": [
+                {
+                    "id": "owner",
+                    "name": "Owner",
+                    "description": "Everything in the organization.",
+                    "grants": ["sshkey.write"],
+                    "all": True,
+                }
+            ],
+            "templates": [
+                {
+                    "id": "inference",
+                    "name": "Inference",
+                    "description": "Sees the catalog and usage.",
+                    "permissions": ["catalog.read", "usage.read"],
+                    "providerOnly": False,
+                }
+            ],
+            "sessionOnlyActions": ["apikey.create", "apikey.update", "role.manage"],
+        },
+    ),
+    "get_effective_access": Operation(
+        tag="access",
+        summary="What someone may do",
+        description="Shows every action that the caller may do now; with `principalType` and `principalId` "
+        "(and the action `policy.read`), that another member or key of the organization may do.",
+        query=serializers.EffectiveQuery,
+        answer=ref("EffectiveAccess"),
+        example={
+            "principalType": API_KEY,
+            "principalId": KEY,
+            "actions": ["compute.create", "compute.read", "self.read"],
+            "permissions": ["compute.read"],
+            "allModels": True,
+            "active": True,
+            "keyKind": "org",
+            "restrictions": {"permissions": ["compute.write"]},
+        },
+        errors=("NOT_FOUND",),
+    ),
+    "check_access": Operation(
+        tag="access",
+        summary="May they do that?",
+        description="Judges whether a member or key of the organization may do an action, as from an "
+        "address, and names what decides. Nothing is done.",
+        body=serializers.AccessCheckBody,
+        body_example={
+            "action": "compute.create",
+            "principalType": API_KEY,
+            "principalId": KEY,
+            "sourceIp": "198.51.100.7",
+        },
+        answer=ref("AccessDecision"),
+        example={
+            "allow": False,
+            "message": "This key may not be used from that address.",
+            "permission": "compute.create",
+            "policies": [{"id": KEY, "source": "key_restriction"}],
+            "deniedBy": "key",
+        },
+        errors=("NOT_FOUND",),
+    ),
+    "list_org_api_keys": Operation(
+        tag="api_keys",
+        summary="List API keys",
+        description="Lists the organization's keys, newest first, without their secrets. Revoked and expired "
+        "ones stay listed.",
+        answer=listed("ApiKeySummary"),
+        example=[{**_KEY, "createdBy": ADA, "lastUsedAt": "2026-11-03T08:00:00Z"}],
+    ),
+    "create_org_api_key": Operation(
+        tag="api_keys",
+        summary="Make an API key",
+        description="Makes a key of the organization. It can never do more than the person who makes it, "
+        "also not later: a key loses what its maker loses. The secret is shown in this answer and never "
+        "again.",
+        body=serializers.CreateApiKeyBody,
+        body_example={
+            "name": "ci",
+            "permissions": ["compute.write", "catalog.read"],
+            "restrictions": {"ipRanges": ["192.0.2.0/24"]},
+            "expiresInSeconds": 7776000,
+        },
+        answer=ref("CreateApiKeyResult"),
+        example={
+            **_KEY,
+            "key": "or_7Qm2…",
+            "organizationId": LUMEN,
+            "permissions": ["compute.write", "catalog.read"],
+        },
+        errors=("ESCALATION_REFUSED",),
+    ),
+    "update_org_api_key": Operation(
+        tag="api_keys",
+        summary="Change a key's budget",
+        description="Sets, changes or removes what a key may spend. All else about a key is fixed.",
+        body=serializers.UpdateApiKeyBody,
+        body_example={"budget": {"limitNanoUsd": 50000000000, "period": "monthly"}},
+        answer=ref("ApiKeySummary"),
+        example={**_KEY, "createdBy": ADA},
+    ),
+    "revoke_org_api_key": Operation(
+        tag="api_keys",
+        summary="Revoke an API key",
+        description="Ends a key now, for good. Repeating it changes nothing.",
+        answer=None,
+    ),
+}
+
+DESCRIPTION = Description(
+    operations=OPERATIONS,
+    shapes=SHAPES,
+    bodies=BODIES,
+    codes={
+        "ESCALATION_REFUSED": Code(
+            403,
+            "the key would hold more than its maker does; `permission` names what.",
+            "A key cannot hold more than its maker, and you do not hold provider.write. Leave it out.",
+            {"permission": "provider.write", "deniedBy": "role"},
+        ),
+    },
+    tags={
+        "account": "Who the caller is.",
+        "access": "What can be granted, and who may do what.",
+        "api_keys": "Credentials for programs.",
+    },
+)
