@@ -20,7 +20,6 @@ class BearerAuthentication(BaseAuthentication):
             secret,
             source_ip=request._request.source_ip,  # type: ignore[attr-defined]
             request_id=request._request.request_id,  # type: ignore[attr-defined]
-            read_only=request.method in ("GET", "HEAD"),
         )
         return caller, ""
 

@@ -33,28 +33,31 @@ class NodeView(OperationView):
 
     node: Node
 
+    @property
+    def node_id(self) -> UUID:
+        """The node that the path names, or would name."""
+        return id_or_nowhere(self.kwargs["node_id"])
+
     def managed(self) -> QuerySet[Reservation]:
         """The reservations through which a managing organization reaches the node for this operation."""
         return Reservation.objects.filter(active_in_term(Now()))
 
     def relate(self, caller: Caller, operation: str | None) -> None:
-        node = self.reachable(caller).filter(pk=id_or_nowhere(self.kwargs["node_id"])).first()
+        node = reachable_by(caller, self.managed()).filter(pk=self.node_id).first()
         if node is None:
             raise NotFound()
         self.node = node
-
-    def reachable(self, caller: Caller) -> QuerySet[Node]:
-        """The nodes that `caller` reaches for this operation."""
-        return reachable_by(caller, self.managed())
 
 
 class OperatedNodeView(NodeView):
     """A path that only operators change things by."""
 
-    def reachable(self, caller: Caller) -> QuerySet[Node]:
-        if self.request.method in ("GET", "HEAD") or caller.is_operator:
-            return super().reachable(caller)
-        return Node.objects.none()
+    def relate(self, caller: Caller, operation: str | None) -> None:
+        if self.request.method in ("GET", "HEAD"):
+            super().relate(caller, operation)
+        elif not caller.is_operator:
+            raise NotFound()
+        # An operator's change looks for the node where it locks it.
 
 
 class NodeReservations(OperatedNodeView):
@@ -73,7 +76,7 @@ class NodeReservations(OperatedNodeView):
         data = self.read(serializers.CreateReservation)
         made = booking.reserve(
             caller=self.caller,
-            node_id=self.node.pk,
+            node_id=self.node_id,
             unit_ids=data["unitIds"],
             allowed_org_ids=data["allowedOrgIds"],
             managing_org_ids=data.get("managingOrgIds", ()),
@@ -120,7 +123,7 @@ class OneReservation(OperatedNodeView):
         data = self.read(serializers.AmendReservation)
         changed = amending.amend(
             caller=self.caller,
-            node_id=self.node.pk,
+            node_id=self.node_id,
             reservation_id=id_or_nowhere(reservation_id),
             changes=amending.Changes(
                 set_end="endsAt" in data,
@@ -141,7 +144,7 @@ class CancelReservation(OperatedNodeView):
     def post(self, request: Request, node_id: str, reservation_id: str) -> Response:
         """Cancel a reservation now. What runs on its units is left running."""
         ended = amending.cancel(
-            caller=self.caller, node_id=self.node.pk, reservation_id=id_or_nowhere(reservation_id)
+            caller=self.caller, node_id=self.node_id, reservation_id=id_or_nowhere(reservation_id)
         )
         return Response(presenters.reservation(ended))
 

@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.db import IntegrityError
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
-from nodes.models import GpuUnit, Hold, HoldAudience, HoldUnit, Node
+from nodes.models import GpuUnit, Hold, Node
 from nodes.services.locking import locked_for
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.audit.services.record import record
@@ -15,9 +16,10 @@ from openrelay.clock import rfc3339
 from openrelay.errors import Invalid
 from openrelay.identity.caller import Caller
 from openrelay.ids import new_id
-from reservations.models import Reservation, ReservationManager
+from reservations.models import Reservation
 from reservations.querysets import Status
 from reservations.services import announcing, contracts
+from reservations.services.writing import insert
 
 # A start so little in the past is a slow request, not a wish to reserve the past.
 START_GRACE = timedelta(seconds=60)
@@ -45,68 +47,51 @@ def reserve(
     UNKNOWN_UNIT, UNIT_NOT_RESERVABLE, NODE_NOT_SINGLE_CLASS, UNKNOWN_ORG or VALIDATION_ERROR; Conflict
     RESERVATION_OVERLAP.
     """
-    with locked_for(node_id, caller, once=once) as (held, caller):
-        contracts.require_operator(caller)
-        node, at = held.node, held.at
-        if node.removed_at is not None:
-            raise Invalid(
-                "This node was removed; its units can no longer be reserved. Choose another node.",
-                code="NODE_DECOMMISSIONED",
-            )
-        start = _start(starts_at, at)
-        contracts.require_end_after(ends_at, start, at)
-        units = _reservable_units(node, unit_ids)
-        contracts.require_audience(allowed_org_ids)
-        named, platform = contracts.parties([*allowed_org_ids, *managing_org_ids])
-        audience = sorted({platform} | {org for org in named if str(org) in set(allowed_org_ids)})
-        managers = sorted(org for org in named if str(org) in set(managing_org_ids))
-        term = DateTimeTZRange(start, ends_at)
-        contracts.require_no_overlap([unit.pk for unit in units], term, caller)
+    try:
+        with locked_for(node_id, caller, once=once) as (held, caller):
+            contracts.require_operator(caller)
+            node, at = held.node, held.at
+            _require_enrolled(node)
+            start = _start(starts_at, at)
+            contracts.require_end_after(ends_at, start, at)
+            units = _reservable_units(node, unit_ids)
+            contracts.require_audience(allowed_org_ids)
+            audience = contracts.org_ids([*allowed_org_ids, str(contracts.platform_id(caller))])
+            managers = contracts.org_ids(managing_org_ids)
 
-        hold = Hold(id=new_id(), node=node, term=term, topology_gen=node.topology_gen)
-        reservation = Reservation(
-            hold=hold,
-            starts_at=start,
-            ends_at=ends_at,
-            contract_ref=contract_ref,
-            reason=reason,
-            created_by=caller.actor.name,
-            created_at=at,
-            updated_at=at,
-            pinned_at=at,
-        )
-        hold.save(force_insert=True)
-        HoldAudience.objects.bulk_create(HoldAudience(hold=hold, organization_id=org) for org in audience)
-        HoldUnit.objects.bulk_create(
-            HoldUnit(
-                hold=hold,
-                node=node,
-                unit=unit,
-                term=term,
-                pinned_class=unit.alloc_class,
-                pinned_model_id=unit.gpu_model_id,
-                pinned_gpu_count=unit.gpu_count,
+            reservation = Reservation(
+                hold=Hold(id=new_id(), node=node, topology_gen=node.topology_gen),
+                starts_at=start,
+                ends_at=ends_at,
+                contract_ref=contract_ref,
+                reason=reason,
+                created_by=caller.actor.name,
+                created_at=at,
+                updated_at=at,
+                pinned_at=at,
             )
-            for unit in units
-        )
-        reservation.save(force_insert=True)
-        ReservationManager.objects.bulk_create(
-            ReservationManager(reservation=reservation, organization_id=org) for org in managers
-        )
-        _complete(reservation, audience, managers, [unit.address for unit in units], at)
-        record(
-            caller.actor,
-            "reservation.created",
-            target_type="reservation",
-            target_id=str(reservation.pk),
-            org_id=node.organization_id,
-            after=snapshot(reservation),
-            reason=reason,
-            at=at,
-        )
-        announcing.wake(reservation, at)
-        once.store(reservation)
-        return reservation
+            known = insert(reservation, units, audience, managers)
+            contracts.require_known([*audience, *managers], known)
+            _complete(reservation, audience, managers, [unit.address for unit in units], at)
+            record(
+                caller.actor,
+                "reservation.created",
+                target_type="reservation",
+                target_id=str(reservation.pk),
+                org_id=node.organization_id,
+                after=snapshot(reservation),
+                reason=reason,
+                at=at,
+            )
+            announcing.wake(reservation, at)
+            once.store(reservation)
+            return reservation
+    except IntegrityError as error:
+        # PostgreSQL refused the overlap; what is left is to find the words for it.
+        if not contracts.is_overlap(error):
+            raise
+        found = contracts.clashes([unit.pk for unit in units], DateTimeTZRange(start, ends_at))
+        raise contracts.overlap(found, caller) from error
 
 
 def snapshot(reservation: Reservation) -> dict[str, Any]:
@@ -122,6 +107,14 @@ def snapshot(reservation: Reservation) -> dict[str, Any]:
         "topologyGen": reservation.hold.topology_gen,
         "contractRef": reservation.contract_ref,
     }
+
+
+def _require_enrolled(node: Node) -> None:
+    if node.removed_at is not None:
+        raise Invalid(
+            "This node was removed; its units can no longer be reserved. Choose another node.",
+            code="NODE_DECOMMISSIONED",
+        )
 
 
 def _start(wanted: datetime | None, at: datetime) -> datetime:

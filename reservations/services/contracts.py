@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
+from django.db import IntegrityError
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
-from django.db.models import Q
+from psycopg.errors import ExclusionViolation
 
 from nodes.models import HoldUnit, Node
 from nodes.services.locking import LockedNode
@@ -44,25 +45,37 @@ def require_not_ended(reservation: Reservation) -> None:
         )
 
 
-def parties(named: Sequence[str]) -> tuple[list[UUID], UUID]:
-    """The organizations that `named` names, once each and sorted, and the platform ops organization.
+def org_ids(named: Sequence[str]) -> list[UUID]:
+    """The ids that `named` spells, once each and sorted. Raises Invalid UNKNOWN_ORG naming what is no id."""
+    parsed = {text: parse_id(text) for text in named}
+    _refuse_unknown([text for text, value in parsed.items() if value is None])
+    return sorted({value for value in parsed.values() if value is not None})
 
-    Raises Invalid UNKNOWN_ORG naming every one that does not exist.
-    """
-    wanted = {text: parse_id(text) for text in named}
-    ids = {value for value in wanted.values() if value is not None}
-    rows = Organization.objects.filter(Q(pk__in=ids) | Q(is_platform_ops=True)).values_list(
-        "pk", "is_platform_ops"
-    )
-    known = dict(rows)
-    unknown = sorted(text for text, value in wanted.items() if value not in known)
+
+def require_known(wanted: Iterable[UUID], known: Iterable[UUID]) -> None:
+    """Raise Invalid UNKNOWN_ORG naming each of `wanted` that is not `known` to be an organization."""
+    _refuse_unknown([str(org) for org in set(wanted) - set(known)])
+
+
+def known_organizations(wanted: Sequence[UUID]) -> list[UUID]:
+    """Which of those ids are organizations."""
+    return list(Organization.objects.filter(pk__in=wanted).values_list("pk", flat=True))
+
+
+def _refuse_unknown(unknown: Sequence[str]) -> None:
     if unknown:
         raise Invalid(
-            f"There is no organization {', '.join(unknown)}. Check the ids; nothing was changed.",
+            f"There is no organization {', '.join(sorted(unknown))}. Check the ids; nothing was changed.",
             code="UNKNOWN_ORG",
         )
-    platform = next(pk for pk, is_platform in known.items() if is_platform)
-    return sorted(ids), platform
+
+
+def platform_id(caller: Caller) -> UUID:
+    """The platform ops organization, which an operator acts in."""
+    if caller.kind != "system":
+        return caller.organization_id
+    platform: UUID = Organization.objects.values_list("pk", flat=True).get(is_platform_ops=True)
+    return platform
 
 
 def require_audience(named: Sequence[str]) -> None:
@@ -85,26 +98,28 @@ def require_end_after(ends_at: datetime | None, starts_at: datetime, at: datetim
         )
 
 
-def require_no_overlap(
-    unit_pks: Iterable[UUID], term: DateTimeTZRange, caller: Caller, *, apart_from: UUID | None = None
-) -> None:
-    """Raise Conflict RESERVATION_OVERLAP when another hold has one of the units in that term.
+def is_overlap(error: IntegrityError) -> bool:
+    """Whether PostgreSQL refused to have a unit in two holds at once."""
+    cause = error.__cause__
+    return isinstance(cause, ExclusionViolation) and cause.diag.constraint_name == "one_hold_at_a_time"
 
-    PostgreSQL would refuse it all the same; this finds the words. Operators are told which reservations.
-    """
-    clashes = list(
-        HoldUnit.objects.filter(unit_id__in=list(unit_pks), term__overlap=term)
-        .exclude(hold_id=apart_from)
-        .order_by("unit__address", "hold_id")
-        .values_list("unit__address", "hold_id")
-    )
-    if not clashes:
-        return
-    addresses = ", ".join(sorted({address for address, _ in clashes}))
+
+def clashes(
+    unit_pks: Iterable[UUID], term: DateTimeTZRange, *, apart_from: UUID | None = None
+) -> list[tuple[str, UUID]]:
+    """Which of the units other holds have in that term: address and hold."""
+    rows = HoldUnit.objects.filter(unit_id__in=list(unit_pks), term__overlap=term).exclude(hold_id=apart_from)
+    return list(rows.order_by("unit__address", "hold_id").values_list("unit__address", "hold_id"))
+
+
+def overlap(found: Sequence[tuple[str, UUID]], caller: Caller) -> Conflict:
+    """The Conflict RESERVATION_OVERLAP that names the units; operators are told which reservations."""
+    # Nothing was found when the other reservation was cancelled since PostgreSQL refused this one.
+    addresses = ", ".join(sorted({address for address, _ in found})) or "one of the units"
     message = f"Another reservation holds {addresses} during that term."
-    if caller.is_operator:
-        message += f" See reservation {', '.join(sorted({str(hold_id) for _, hold_id in clashes}))}."
-    raise Conflict(message + " Choose other units or another term.", code="RESERVATION_OVERLAP")
+    if caller.is_operator and found:
+        message += f" See reservation {', '.join(sorted({str(hold_id) for _, hold_id in found}))}."
+    return Conflict(message + " Choose other units or another term.", code="RESERVATION_OVERLAP")
 
 
 def owned_by(node: Node, caller: Caller) -> bool:

@@ -137,7 +137,7 @@ def _person(party: Party, org: Organization, before: dict[str, Any]) -> tuple[Us
 
 def _ssh_key(api_key: str) -> SshKey:
     """The organization's SSH key. Nobody has its private half: the demo's guests are simulated."""
-    caller: Caller = authenticate(api_key, source_ip="", request_id="", read_only=False)
+    caller: Caller = authenticate(api_key, source_ip="", request_id="")
     found: SshKey | None = SshKey.objects.of(caller.organization_id).first()
     if found is not None:
         return found

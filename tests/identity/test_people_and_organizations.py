@@ -90,16 +90,14 @@ def test_the_commands_take_a_person_from_nothing_to_a_session(monkeypatch: pytes
     org_id = run("create_org", "acme", "Acme", "--provider")
     user_id = run("create_user", "Eve@Example.com", "--full-name", "Eve")
     run("add_member", "eve@example.com", "acme", "admin")
-    caller = authenticate(
-        run("mint_session", "EVE@example.com"), source_ip="", request_id="", read_only=False
-    )
+    caller = authenticate(run("mint_session", "EVE@example.com"), source_ip="", request_id="")
     assert (str(caller.organization_id), str(caller.user_id), caller.role) == (org_id, user_id, "admin")
     run("create_org", "other", "Other")
     run("add_member", "eve@example.com", "other", "viewer")
     with pytest.raises(CommandError, match="acme, other"):
         run("mint_session", "eve@example.com")
     caller = authenticate(
-        run("mint_session", "eve@example.com", "--org", "other"), source_ip="", request_id="", read_only=False
+        run("mint_session", "eve@example.com", "--org", "other"), source_ip="", request_id=""
     )
     assert caller.role == "viewer"
     assert set(AuditEvent.objects.values_list("actor", flat=True)) == {"operator"}

@@ -23,7 +23,7 @@ from openrelay.identity.permissions import (
     role_actions,
 )
 
-#: For how many seconds a key's look-up may serve further reads.
+#: For how many seconds a key's look-up may serve further requests.
 REMEMBER_SECONDS = 1.0
 LAST_USE_EVERY = dt.timedelta(minutes=1)
 _REMEMBERED_AT_MOST = 10_000
@@ -49,15 +49,17 @@ def forget_keys() -> None:
         _remembered.clear()
 
 
-def authenticate(secret: str, *, source_ip: str, request_id: str, read_only: bool) -> Caller:
+def authenticate(secret: str, *, source_ip: str, request_id: str) -> Caller:
     """The caller that a bearer credential stands for.
 
-    `source_ip` is where the request came from; `read_only` lets a look-up of the last second serve. Raises
-    Unauthenticated (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden when a key is used from an
-    address outside its ranges.
+    `source_ip` is where the request came from. A key's look-up of the last second may serve: what changes
+    anything reads it again, in its own transaction.
+
+    Raises Unauthenticated (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden when a key is used from
+    an address outside its ranges.
     """
     if secret.startswith(secrets.API_KEY):
-        return _from_key(secrets.digest(secret), source_ip, request_id, read_only=read_only)
+        return _from_key(secrets.digest(secret), source_ip, request_id)
     if secret.startswith(secrets.SESSION):
         session = session_by("sha256", secrets.digest(secret))
         if session is None:
@@ -102,8 +104,8 @@ def reread(caller: Caller) -> tuple[Caller, dt.datetime]:
     return caller, clock.read()
 
 
-def _from_key(sha256: str, source_ip: str, request_id: str, *, read_only: bool) -> Caller:
-    entry = _remembered.get(sha256) if read_only else None
+def _from_key(sha256: str, source_ip: str, request_id: str) -> Caller:
+    entry = _remembered.get(sha256)
     if entry is not None:
         elapsed = time.monotonic() - entry.monotonic
         if elapsed < REMEMBER_SECONDS:
