@@ -4,7 +4,6 @@ Runs before anything is installed, so it needs the standard library only. What i
 stamp of each requirements file, so that a checkout of other pins is noticed whatever the files' times are.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import json
@@ -36,30 +35,37 @@ def stamp(name: str) -> str:
 
 def stamps() -> dict[str, str]:
     """What is installed, by set; nothing when the environment is missing or its Python is gone."""
+    if not works("-c", ""):
+        return {}
     try:
-        subprocess.run([PYTHON, "-c", ""], check=True, capture_output=True)
         found: dict[str, str] = json.loads(STAMPS.read_text())
-    except (OSError, ValueError, subprocess.CalledProcessError):
+    except (OSError, ValueError):
         return {}
     return found
 
 
+def works(*command: str) -> bool:
+    """Whether the Python of the environment is there and runs `command`."""
+    try:
+        return subprocess.run([PYTHON, *command], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
 def create() -> list[str]:
     """Make the environment if it does not work; returns the command that is its pip."""
-    pip = [str(PYTHON), "-m", "pip"]
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        subprocess.run([*pip, "--version"], check=True, capture_output=True)
-        return pip
-    own = find_spec("ensurepip") is not None
-    if not own and find_spec("pip") is None:
+    if works("-m", "pip", "--version"):
+        return [str(PYTHON), "-m", "pip"]
+    # Without ensurepip the pip of this Python can still install into another.
+    bare = find_spec("ensurepip") is None
+    if bare and find_spec("pip") is None:
         sys.exit(NO_ENSUREPIP.format(python=sys.executable))
-    print(f"making {VENV}", flush=True)
-    if VENV.exists():
-        shutil.rmtree(VENV)
-    command = [sys.executable, "-m", "venv", *([] if own else ["--without-pip"]), str(VENV)]
-    if subprocess.run(command).returncode:
-        sys.exit(NO_ENSUREPIP.format(python=sys.executable))
-    return pip if own else [sys.executable, "-m", "pip", "--python", str(PYTHON)]
+    if not (bare and works("-c", "")):
+        print(f"making {VENV}", flush=True)
+        shutil.rmtree(VENV, ignore_errors=True)
+        if subprocess.run([sys.executable, "-m", "venv", *(["--without-pip"] * bare), str(VENV)]).returncode:
+            sys.exit(NO_ENSUREPIP.format(python=sys.executable))
+    return [sys.executable, "-m", "pip", "--python", str(PYTHON)] if bare else [str(PYTHON), "-m", "pip"]
 
 
 def install(pip: list[str], name: str) -> None:
