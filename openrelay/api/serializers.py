@@ -4,6 +4,7 @@ import datetime as dt
 import re
 import uuid
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 from rest_framework import serializers
@@ -247,13 +248,18 @@ def check(
     query: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
     """What `serializer_class` makes of `data`, and every fault, each a sentence that begins with its path."""
-    serializer = serializer_class(data=data, context={"query": query})
     try:
-        return serializer.run_validation(data), []
+        return _shared(serializer_class, query).run_validation(data), []
     except serializers.ValidationError as error:
         return {}, list(
             _faults(get_error_detail(error) if not hasattr(error, "detail") else error.detail, "")
         )
+
+
+@cache
+def _shared(serializer_class: type[serializers.Serializer], query: bool) -> serializers.Serializer:  # type: ignore[type-arg]
+    """One instance for all requests: a field keeps nothing of what it validates."""
+    return serializer_class(context={"query": query})
 
 
 def read(

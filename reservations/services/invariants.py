@@ -1,8 +1,8 @@
 """What must be true of the database at every moment, checked from the outside.
 
-Each check is one query that finds the rows which break one promise. Constraints stand behind some of them,
-and they are checked all the same: a restored or hand-edited database may lack them. Reading takes no lock; all
-of it runs in one snapshot, so that work in progress is seen whole or not at all.
+Each check is one query for the rows which break one promise. Constraints stand behind some of them, and
+they are checked all the same: a restored or hand-edited database may lack them. Reading takes no lock, and
+is of one snapshot, so that work in progress is seen whole or not at all.
 """
 
 from dataclasses import dataclass
