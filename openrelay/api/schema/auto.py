@@ -103,7 +103,7 @@ class OperationSchema(AutoSchema):
         """The operation as OpenAPI has it; one that is not described is warned of and left out."""
         self.registry, self.path, self.method = registry, path, method.upper()
         self.path_regex, self.path_prefix = path_regex, path_prefix
-        name = getattr(self.view, "operations", {}).get(self.method)
+        name: str = getattr(self.view, "operations", {}).get(self.method, "")
         operation = book().operations.get(name)
         access = OPERATIONS.get(name)
         if operation is None or access is None:
@@ -170,7 +170,7 @@ class OperationSchema(AutoSchema):
     def get_serializer_name(self, serializer: serializers.Serializer, direction: Any) -> str:
         """The component's name: the one that the book gives the serializer."""
         known = book().bodies.get(type(serializer))
-        return known.name if known else cast(str, super().get_serializer_name(serializer, direction))
+        return known.name if known else super().get_serializer_name(serializer, direction)
 
     def _map_basic_serializer(self, serializer: serializers.Serializer, direction: Any) -> Schema:
         schema = cast(Schema, super()._map_basic_serializer(serializer, direction))
@@ -204,14 +204,14 @@ class OperationSchema(AutoSchema):
         return schema
 
 
-class _Ids(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]
+class _Ids(OpenApiSerializerFieldExtension):
     target_class = "openrelay.api.serializers.IdField"
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> Schema:
         return {"type": "string", "format": "uuid"}
 
 
-class _Times(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]
+class _Times(OpenApiSerializerFieldExtension):
     target_class = "openrelay.api.serializers.TimeField"
     match_subclasses = True
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.utils.module_loading import import_string
-from rest_framework.serializers import BaseSerializer
+from rest_framework.serializers import Serializer
 
 from openrelay.api.schema.shapes import Schema
 
@@ -25,9 +25,9 @@ class Operation:
     description: str
     answer: Schema | None
     example: Any = None
-    body: type[BaseSerializer] | None = None
+    body: type[Serializer] | None = None
     body_example: Any = None
-    query: type[BaseSerializer] | None = None
+    query: type[Serializer] | None = None
     errors: tuple[str, ...] = ()
     once: bool = False
 

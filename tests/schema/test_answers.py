@@ -1,0 +1,200 @@
+"""What the service really answers is what the schema says, in success and in refusal."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from nodes.models import Node
+from openrelay.identity.models import Organization
+from openrelay.ids import new_id
+from tests import factories
+from tests.schema.reading import check, operation_of, operations
+
+PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1yNLxDGnQ1uSVnUXuIcVwVCUwrjnKoNcxuFHM0dA4n"
+
+
+@dataclass
+class Caller:
+    """Someone whose every answer is held against the schema."""
+
+    token: str
+    answered: set[str] = field(default_factory=set)
+
+    def __call__(self, method: str, path: str, body: Any = None, status: int = 200, **headers: Any) -> Any:
+        client = APIClient()
+        if self.token:
+            client.credentials(HTTP_AUTHORIZATION=f"Bearer {self.token}")
+        call = getattr(client, method.lower())
+        response = call(path, headers=headers) if body is None else call(path, body, headers=headers)
+        assert response.status_code == status, response.content
+        plain = path.partition("?")[0]
+        check(method, plain, response)
+        if status < 400:
+            self.answered.add(operation_of(method, plain)["operationId"])
+        return response.json() if response.content else None
+
+
+@dataclass
+class World:
+    """A node of eight units, and callers of several kinds."""
+
+    node: Node
+    provider_org: Organization
+    tenant_org: Organization
+    answered: set[str] = field(default_factory=set)
+
+    def caller(self, token: str) -> Caller:
+        return Caller(token, self.answered)
+
+    def key(self, org: Organization) -> Caller:
+        return self.caller(factories.api_key(org))
+
+
+@pytest.fixture
+def world(db: None) -> World:
+    provider = factories.organization("Provider", is_provider=True, reservations_enabled=True)
+    tenant = factories.organization("Tenant", reservations_enabled=True)
+    return World(factories.node(provider), provider, tenant)
+
+
+def test_every_operation_answers_as_the_schema_says(world: World) -> None:
+    platform, provider = factories.platform(), world.provider_org
+    operator, owner, tenant = world.key(platform), world.key(provider), world.key(world.tenant_org)
+    agent = world.caller(factories.credential(world.node))
+    _reservations(world, operator, owner, tenant, agent)
+    _compute(world, tenant, agent)
+    _identity(world, tenant)
+    nobody = world.caller("")
+    nobody("GET", "/livez")
+    check("GET", "/readyz", APIClient().get("/readyz"))
+    everything = {operation["operationId"] for _, _, operation in operations()}
+    assert everything - world.answered == {"readyz"}
+
+
+def _reservations(world: World, operator: Caller, owner: Caller, tenant: Caller, agent: Caller) -> None:
+    org, path = world.tenant_org.pk, f"/v1/nodes/{world.node.pk}/reservations"
+    first, second, third = (factories.address(number) for number in (0, 1, 2))
+    asked = {"unitIds": [first, second], "allowedOrgIds": [str(org)], "contractRef": "A-1", "reason": "why"}
+    made = operator("POST", path, asked, **{"Idempotency-Key": "one"})
+    assert operator("POST", path, asked, **{"Idempotency-Key": "one"}) == made
+    operator("POST", path, {**asked, "reason": "other"}, status=422, **{"Idempotency-Key": "one"})
+    one = f"{path}/{made['id']}"
+    for caller in (operator, owner):
+        caller("GET", path)
+        caller("GET", one)
+        caller("GET", f"{path}/units")
+    tenant("GET", f"/v1/orgs/{org}/reservations")
+    owner("POST", f"{one}/release", {"unitIds": [second]})
+    key = tenant("POST", f"/v1/orgs/{org}/ssh-keys/create", {"name": "k", "publicKey": PUBLIC_KEY})
+    spot = {"name": "spot", "sshKeyIds": [key["id"]], "gpuCount": 1, "tier": "spot"}
+    buyer = factories.organization("Buyer")
+    theirs = {**spot, "sshKeyIds": [str(factories.ssh_key(buyer).pk)]}
+    vms = [world.key(buyer)("POST", f"/v1/orgs/{buyer.pk}/vms/create", theirs) for _ in range(7)]
+    tenant("POST", f"/v1/orgs/{org}/vms/create", {**spot, "nodeId": str(world.node.pk)})
+    owner("GET", f"{path}/units")
+    would = owner("POST", f"{one}/reclaim", {"unitIds": [second], "dryRun": True})
+    did = owner("POST", f"{one}/reclaim", {"unitIds": [second], "reason": "back"})
+    assert (would["wouldTerminate"], would["wouldSkip"]) == (did["terminated"], did["skipped"])
+    gone = world.key(buyer)("GET", f"/v1/vms/{vms[0]['id']}")
+    assert gone["status"] in ("deploying", "terminated")
+    spots = f"/v1/orgs/{world.provider_org.pk}/provider/nodes/{world.node.pk}/reclaim-spot"
+    owner("POST", spots, {"dryRun": True})
+    owner("POST", spots, {"unitIds": [third]})
+    operator("PATCH", one, {"endsAt": "2090-01-01T00:00:00Z", "managingOrgIds": [str(buyer.pk)]})
+
+    # Refusals, each in the shape and with a code that its operation announces.
+    ghost = f"{path}/{new_id()}"
+    operator("POST", path, {**asked, "unitIds": [first]}, status=409)
+    operator("POST", path, {**asked, "unitIds": ["0000:ff:00.0"]}, status=400)
+    nobodys = {"unitIds": [third], "allowedOrgIds": [str(new_id())]}
+    operator("POST", path, nobodys, status=400)
+    operator("POST", path, {"unitIds": 5}, status=400)
+    operator("GET", ghost, status=404)
+    operator("PATCH", ghost, {"endsAt": ""}, status=404)
+    operator("POST", f"{one}/release", {"unitIds": [third]}, status=400)
+    owner("POST", spots, {"unitIds": ["0000:ff:00.0"]}, status=400)
+    tenant("POST", spots, {}, status=403)
+    world.caller("")("GET", path, status=401)
+    world.caller("or_no")("GET", path, status=401)
+
+    report = factories.report([factories.unit_report(number) for number in range(1, 8)], sequence=5)
+    agent("POST", "/v1/agent/inventory", report)
+    agent("POST", "/v1/agent/inventory", {**report, "sequence": 6, "units": []})
+    assert operator("GET", one)["status"] == "needs-review"
+    operator("PATCH", one, {"reaffirm": True}, status=409)
+    operator("POST", f"{one}/release", {"unitIds": [second]}, status=409)
+    operator("GET", f"{path}/units")
+    operator("POST", f"{one}/cancel")
+    operator("POST", f"{one}/cancel", status=409)
+
+
+def _compute(world: World, tenant: Caller, agent: Caller) -> None:
+    org = world.tenant_org.pk
+    tenant("POST", f"/v1/orgs/{org}/ssh-keys/create", {"name": "k", "publicKey": PUBLIC_KEY}, status=409)
+    tenant("POST", f"/v1/orgs/{org}/ssh-keys/create", {"name": "k", "publicKey": "ssh-ed25519 A"}, status=400)
+    (key,) = tenant("GET", f"/v1/orgs/{org}/ssh-keys")
+    create = f"/v1/orgs/{org}/vms/create"
+    vm = {"name": "vm", "sshKeyIds": [key["id"]], "gpuCount": 1}
+    tenant("POST", create, {**vm, "nodeId": str(new_id())}, status=400)
+    tenant("POST", create, {**vm, "gpuCount": 4000}, status=400)
+    tenant("POST", create, {**vm, "guestMemMb": 2**30}, status=400)
+    tenant("POST", create, {**vm, "resourceSize": "large"}, status=400)
+    tenant("POST", create, {**vm, "gpuCount": 7}, status=503)
+    tenant("POST", f"/v1/orgs/{new_id()}/vms/create", vm, status=403)
+    listed = tenant("GET", f"/v1/orgs/{org}/vms?activeOnly=true&limit=1")
+    tenant("GET", f"/v1/orgs/{org}/vms?limit=0", status=400)
+    tenant("GET", f"/v1/vms/{new_id()}", status=404)
+    for run in agent("GET", "/v1/agent/work")["runs"]:
+        guest = {"runId": run["runId"], "state": "running" if run["desired"] == "running" else "gone"}
+        agent("POST", "/v1/agent/reports", {"sequence": 1 + run["number"], "guests": [guest]})
+    agent("POST", "/v1/agent/reports", {"sequence": 1, "guests": []})
+    agent("POST", "/v1/agent/reports", {"sequence": 99, "guests": [{"runId": "no"}]}, status=400)
+    tenant("GET", "/v1/agent/work", status=401)
+    tenant("POST", f"/v1/vms/{listed['items'][0]['id']}/terminate")
+    tenant("GET", "/v1/gpu-models")
+    tenant("GET", "/v1/gpu-availability")
+
+
+def _identity(world: World, tenant: Caller) -> None:
+    org = world.tenant_org
+    person = factories.user(org)
+    signed_in = world.caller(factories.session(person, org))
+    for caller in (tenant, signed_in):
+        caller("GET", "/v1/whoami")
+        caller("GET", "/v1/authz/catalog")
+        caller("GET", "/v1/authz/effective")
+        caller("GET", "/v1/audit-events?limit=3")
+    signed_in("GET", "/v1/me")
+    tenant("GET", "/v1/me", status=403)
+    keys = f"/v1/orgs/{org.pk}/api-keys"
+    budget = {"limitNanoUsd": 10**9, "period": "monthly"}
+    made = signed_in(
+        "POST",
+        f"{keys}/create",
+        {
+            "name": "ci",
+            "note": "for tests",
+            "permissions": ["compute.read"],
+            "restrictions": {"ipRanges": ["192.0.2.0/24"]},
+            "budget": budget,
+            "expiresInSeconds": 3600,
+        },
+    )
+    escalating = {"name": "more", "permissions": ["reservation.manage"]}
+    signed_in("POST", f"{keys}/create", escalating, status=403)
+    tenant("POST", f"{keys}/create", {"name": "ci"}, status=403)
+    narrowed = world.caller(made["key"])
+    narrowed("GET", "/v1/whoami", status=403)
+    asked = {"action": "compute.create", "principalType": "api_key", "principalId": made["id"]}
+    signed_in("POST", "/v1/authz/check", asked)
+    signed_in("POST", "/v1/authz/check", {**asked, "action": "compute.read", "sourceIp": "192.0.2.1"})
+    signed_in("POST", "/v1/authz/check", {**asked, "principalId": str(new_id())}, status=404)
+    signed_in("GET", f"/v1/authz/effective?principalType=api_key&principalId={made['id']}")
+    signed_in("PATCH", f"{keys}/{made['id']}", {"budget": {**budget, "period": "daily"}})
+    signed_in("PATCH", f"{keys}/{made['id']}", {"name": "no"}, status=400)
+    signed_in("DELETE", f"{keys}/{made['id']}", status=204)
+    signed_in("DELETE", f"{keys}/{new_id()}", status=404)
+    narrowed("GET", "/v1/whoami", status=401)
+    signed_in("GET", keys)
