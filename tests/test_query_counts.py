@@ -1,0 +1,321 @@
+"""How many queries each operation costs: the same for ten rows as for a thousand, and never more than it did.
+
+BUDGETS may only fall: a route that needs fewer than its budget fails here until the lower number is written.
+"""
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from compute.models import SshKey, Workload
+from nodes.models import Gpu, GpuModel, GpuUnit, Hold, HoldAudience, HoldUnit, Node, NodeHeartbeat
+from openrelay import clock as database_clock
+from openrelay.audit.models import AuditEvent
+from openrelay.clock import Now
+from openrelay.identity.models import ApiKey, Membership, Organization, User
+from openrelay.identity.operations import OPERATIONS
+from openrelay.identity.services.callers import forget_keys
+from openrelay.ids import new_id
+from reservations.models import Reservation, ReservationManager
+from tests import factories
+from tests.reservations import makers
+from tests.reservations.conftest import Fleet, fleet
+from tests.test_permission_matrix import ROUTES
+
+__all__ = ["fleet"]
+
+pytestmark = pytest.mark.django_db
+
+HOUR = dt.timedelta(hours=1)
+
+# Reading the caller's key is one of them everywhere.
+BUDGETS = {
+    "list_node_reservations": 3,
+    "get_node_reservation": 3,
+    "list_reservation_units": 7,
+    "list_org_reservations": 2,
+    "list_org_vms": 2,
+    "get_vm": 2,
+    "list_org_ssh_keys": 3,
+    "list_org_api_keys": 3,
+    "list_gpu_models": 2,
+    "get_gpu_availability": 9,
+    "list_audit_events": 2,
+    "whoami": 2,
+    "get_me": 2,
+    "get_permission_catalog": 2,
+    "get_effective_access": 3,
+    "agent_work": 7,
+}
+
+CHANGES = {"reserve": 7, "amend": 15, "reaffirm": 17, "release": 11, "reclaim": 12, "cancel": 11}
+
+
+# What fills each list with `number` rows
+
+
+def reservations(fleet: Fleet, number: int) -> None:
+    """Reservations of unit 0, one after the other."""
+    at = database_clock.read()
+    unit = GpuUnit.objects.get(node=fleet.node, address=factories.address(0))
+    first = at + HOUR * 10 * number
+    terms = [DateTimeTZRange(first + HOUR * n, first + HOUR * (n + 1)) for n in range(number)]
+    holds = Hold.objects.bulk_create(
+        Hold(id=new_id(), node=fleet.node, term=term, topology_gen=fleet.node.topology_gen) for term in terms
+    )
+    for org in (fleet.platform, fleet.tenant):
+        HoldAudience.objects.bulk_create(HoldAudience(hold=hold, organization=org) for hold in holds)
+    HoldUnit.objects.bulk_create(
+        HoldUnit(
+            hold=hold,
+            node=fleet.node,
+            unit=unit,
+            term=hold.term,
+            pinned_class=unit.alloc_class,
+            pinned_model=unit.gpu_model,
+            pinned_gpu_count=1,
+        )
+        for hold in holds
+    )
+    contracts = Reservation.objects.bulk_create(
+        Reservation(
+            hold=hold,
+            starts_at=hold.term.lower,
+            ends_at=hold.term.upper,
+            created_by="operator",
+            created_at=at,
+            updated_at=at,
+            pinned_at=at,
+        )
+        for hold in holds
+    )
+    ReservationManager.objects.bulk_create(
+        ReservationManager(reservation=contract, organization=fleet.manager) for contract in contracts
+    )
+
+
+def units(fleet: Fleet, number: int) -> None:
+    model = factories.gpu_model()
+    rows = GpuUnit.objects.bulk_create(
+        GpuUnit(
+            node=fleet.node,
+            address=f"{number:04x}{n:04x}:00:00.0",
+            alloc_class="vfio-group",
+            gpu_model=model,
+            gpu_count=1,
+        )
+        for n in range(number)
+    )
+    Gpu.objects.bulk_create(Gpu(unit=row, address=row.address, failed_at=Now()) for row in rows)
+
+
+def nodes(fleet: Fleet, number: int) -> None:
+    model = factories.gpu_model()
+    rows = Node.objects.bulk_create(
+        Node(organization=fleet.provider, hostname=f"many-{number}-{n}", ram_mb=1024 * 1024, cpu_cores=64)
+        for n in range(number)
+    )
+    NodeHeartbeat.objects.bulk_create(NodeHeartbeat(node=row, seen_at=Now()) for row in rows)
+    GpuUnit.objects.bulk_create(
+        GpuUnit(
+            node=row, address=factories.address(0), alloc_class="vfio-group", gpu_model=model, gpu_count=1
+        )
+        for row in rows
+    )
+
+
+def workloads(fleet: Fleet, number: int) -> None:
+    at, model = database_clock.read(), factories.gpu_model()
+    Workload.objects.bulk_create(
+        Workload(
+            organization=fleet.tenant,
+            name=f"vm-{n}",
+            status="stopped",
+            node=fleet.node,
+            gpu_model=model,
+            gpu_count=1,
+            disk_size_gb=100,
+            created_by="key:test",
+            created_at=at,
+            updated_at=at,
+        )
+        for n in range(number)
+    )
+
+
+def ssh_keys(fleet: Fleet, number: int) -> None:
+    SshKey.objects.bulk_create(
+        SshKey(
+            organization=fleet.tenant,
+            name=f"key-{number}-{n}",
+            public_key="ssh-ed25519 AAAA",
+            fingerprint=f"SHA256:{number}-{n}",
+            created_by="operator",
+            created_at=database_clock.read(),
+        )
+        for n in range(number)
+    )
+
+
+def api_keys(fleet: Fleet, number: int) -> None:
+    person = factories.user(fleet.tenant)
+    ApiKey.objects.bulk_create(
+        ApiKey(
+            organization=fleet.tenant,
+            name=f"key-{number}-{n}",
+            sha256=f"{number:032}{n:032}",
+            prefix="or_",
+            created_by=person,
+            created_at=Now(),
+        )
+        for n in range(number)
+    )
+
+
+def gpu_models(fleet: Fleet, number: int) -> None:
+    GpuModel.objects.bulk_create(
+        GpuModel(slug=f"model-{number}-{n}", name=f"Model {n}", manufacturer="acme", vram_gb=8)
+        for n in range(number)
+    )
+
+
+def events(fleet: Fleet, number: int) -> None:
+    AuditEvent.objects.bulk_create(
+        AuditEvent(
+            created_at=Now(),
+            actor="operator",
+            organization=fleet.tenant,
+            event="vm.created",
+            target_type="vm",
+            target_id=str(n),
+            before={"a": 1},
+            after={"a": 2},
+        )
+        for n in range(number)
+    )
+
+
+def memberships(fleet: Fleet, number: int) -> None:
+    orgs = Organization.objects.bulk_create(
+        Organization(name="Org", slug=f"{number}-{n}", short_id=f"{number}-{n}", created_at=Now())
+        for n in range(number)
+    )
+    Membership.objects.bulk_create(
+        Membership(
+            user=User.objects.latest("created_at"),
+            organization=org,
+            role="viewer",
+            invited_at=Now(),
+            joined_at=Now(),
+        )
+        for org in orgs
+    )
+
+
+def nothing(fleet: Fleet, number: int) -> None:
+    pass
+
+
+FILLERS: dict[str, tuple[str, Callable[[Fleet, int], None]]] = {
+    "list_node_reservations": ("platform", reservations),
+    "get_node_reservation": ("platform", reservations),
+    "list_reservation_units": ("provider", units),
+    "list_org_reservations": ("tenant", reservations),
+    "list_org_vms": ("tenant", workloads),
+    "get_vm": ("tenant", workloads),
+    "list_org_ssh_keys": ("tenant", ssh_keys),
+    "list_org_api_keys": ("tenant", api_keys),
+    "list_gpu_models": ("tenant", gpu_models),
+    "get_gpu_availability": ("tenant", nodes),
+    "list_audit_events": ("tenant", events),
+    "whoami": ("tenant", nothing),
+    "get_me": ("session", memberships),
+    "get_permission_catalog": ("tenant", nothing),
+    "get_effective_access": ("tenant", nothing),
+    "agent_work": ("node", units),
+}
+READS = [route for route in ROUTES if route.method == "GET" and not OPERATIONS[route.operation].public]
+
+
+def test_every_read_has_a_budget() -> None:
+    assert {route.operation for route in READS} == FILLERS.keys() == BUDGETS.keys()
+
+
+@pytest.mark.parametrize("route", READS, ids=lambda route: route.operation)
+def test_a_read_costs_the_same_for_ten_rows_as_for_a_thousand(route: Any, fleet: Fleet) -> None:
+    who, fill = FILLERS[route.operation]
+    reservation = fleet.reserved(1)
+    workload = makers.workload(fleet.node, fleet.tenant, [2])
+    org = fleet.tenant if who in ("session", "node") else getattr(fleet, who)
+    if who == "session":
+        secret = factories.session(factories.user(org), org)
+    else:
+        secret = factories.credential(fleet.node) if who == "node" else factories.api_key(org)
+    names = {
+        "<str:node_id>": fleet.node.pk,
+        "<str:reservation_id>": reservation["id"],
+        "<str:org_id>": org.pk,
+        "<str:vm_id>": workload.pk,
+    }
+    path = "/" + route.path
+    for name, value in names.items():
+        path = path.replace(name, str(value))
+    client, headers = Client(), {"Authorization": f"Bearer {secret}"}
+
+    def cost() -> tuple[int, int]:
+        forget_keys()
+        with CaptureQueriesContext(connection) as queries:
+            answer = client.get(path, headers=headers)
+        assert answer.status_code == 200, answer.content
+        return len(queries), len(answer.content)
+
+    fill(fleet, 10)
+    cost()  # the first use of a key within a minute is noted
+    few, small = cost()
+    fill(fleet, 1000)
+    NodeHeartbeat.objects.update(seen_at=Now())
+    many, large = cost()
+    assert many == few, f"{route.operation}: {few} queries for 10 rows, {many} for 1,000"
+    if route.operation.startswith("list_"):
+        assert large > small
+    budget = BUDGETS[route.operation]
+    assert many <= budget, f"{route.operation} costs {many} queries; it may cost {budget}"
+    assert many == budget, f"{route.operation} costs only {many} queries now; write that into BUDGETS"
+
+
+@pytest.mark.parametrize("change", ["reserve", "amend", "reaffirm", "release", "reclaim", "cancel"])
+def test_a_change_of_a_reservation_costs_the_same_for_one_unit_as_for_seven(
+    change: str, fleet: Fleet
+) -> None:
+    def costs(first: int, numbers: range) -> int:
+        addresses = [factories.address(number) for number in numbers]
+        made = fleet.reserved(*numbers) if change != "reserve" else {}
+        if change == "reclaim":
+            fleet.act("release", made, unitIds=addresses)
+        elif change == "reaffirm":
+            fleet.reports(8 + first)
+        act = {
+            "reserve": lambda: fleet.reserve(*numbers),
+            "amend": lambda: fleet.amend(made, endsAt="2127-01-01T00:00:00Z"),
+            "reaffirm": lambda: fleet.amend(made, reaffirm=True),
+            "release": lambda: fleet.act("release", made, unitIds=addresses),
+            "reclaim": lambda: fleet.act("reclaim", made, unitIds=addresses),
+            "cancel": lambda: fleet.act("cancel", made),
+        }[change]
+        with CaptureQueriesContext(connection) as queries:
+            answer = act()
+        assert answer.status_code == 200, answer.content
+        return len(queries)
+
+    fleet.get()
+    one, seven = costs(1, range(1)), costs(2, range(1, 8))
+    assert one == seven
+    budget = CHANGES[change]
+    assert seven <= budget, f"{change} costs {seven} queries; it may cost {budget}"
+    assert seven == budget, f"{change} costs only {seven} queries now; write that into CHANGES"
