@@ -1,6 +1,7 @@
 """The embedded stack for a benchmark: a home of its own, with the bare views beside OpenRelay's."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,3 +54,5 @@ def running(seconds: float = 120) -> Iterator[dict[str, str]]:
                 process.wait(30)
             except subprocess.TimeoutExpired:
                 process.kill()
+            # As root the data is outside the home.
+            shutil.rmtree((home / "data").resolve(), ignore_errors=True)

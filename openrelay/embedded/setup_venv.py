@@ -70,7 +70,7 @@ def create() -> list[str]:
 
 def install(pip: list[str], name: str) -> None:
     """Install the set `name` exactly as it is pinned."""
-    command = [*pip, "install", "--quiet", "--disable-pip-version-check", "--no-input", "--require-hashes"]
+    command = [*pip, "install", "-qq", "--disable-pip-version-check", "--no-input", "--require-hashes"]
     command += ["-r", str(ROOT / FILES[name])]
     if name == "sdk":
         # The client imports as `openrelay`, as the server does: it gets a folder of its own, off the path.
