@@ -377,6 +377,7 @@ class HoldUnitInline(FactsInline):
 
     model = HoldUnit
     fields = ("unit", "released", "pinned_class", "pinned_model", "pinned_gpu_count")
+    ordering = ("unit__address",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)

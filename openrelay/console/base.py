@@ -84,7 +84,7 @@ class FactsAdmin(_ReadOnly, ModelAdmin):  # type: ignore[misc]
         """What the search finds; a whole id finds the object itself and what belongs to it."""
         wanted = parse_id(search_term.strip().lower())
         if wanted is not None and self.id_fields:
-            return queryset.filter(reduce(or_, (Q(**{field: wanted}) for field in self.id_fields))), False
+            return queryset.filter(reduce(or_, (Q(**{field: wanted}) for field in self.id_fields))), True
         return super().get_search_results(request, queryset, search_term.replace("\x00", ""))
 
     def history_view(

@@ -46,6 +46,7 @@ class MembershipInline(FactsInline):
 
     model = Membership
     fields = ("user", "organization", "role", "joined_at")
+    ordering = ("organization__name", "user__email")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)

@@ -44,7 +44,6 @@ def review_url(pk: object) -> str:
 class ReservationsListed(FactsAdmin):
     """What both lists of reservations share: the computed facts, one query for all rows."""
 
-    list_select_related = ("hold__node__organization",)
     search_fields = (
         "contract_ref",
         "reason",
@@ -61,7 +60,7 @@ class ReservationsListed(FactsAdmin):
         audience = HoldAudience.objects.filter(hold=OuterRef("pk"), organization__is_platform_ops=False)
         return (
             rows.with_status(Now())
-            .select_related("hold")
+            .select_related("hold__node__organization")
             .annotate(
                 unit_addresses=ArraySubquery(held.values("unit__address")),
                 released_addresses=ArraySubquery(held.filter(released=True).values("unit__address")),
