@@ -28,7 +28,7 @@ from compute.models import (
 )
 from compute.services.teardown import close_occupancy_by_override
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, link, titled
-from openrelay.console.caller import caller_of
+from openrelay.console.caller import decider
 from openrelay.console.forms import ReasonForm
 from openrelay.errors import ApiError
 
@@ -180,8 +180,7 @@ class RunAdmin(FactsAdmin):
         error: ApiError | None = None
         if request.method == "POST" and reason.is_valid():
             try:
-                caller = caller_of(request)
-                caller.require("compute.operate")
+                caller = decider(request, "compute.operate", target_type="run", target_id=pk)
                 close_occupancy_by_override(caller=caller, run_id=pk, reason=reason.cleaned_data["reason"])
             except ApiError as refusal:
                 error = refusal

@@ -44,7 +44,7 @@ class CreateVm(StrictSerializer):
     gpuModelId = StrictCharField(max_length=64, required=False, source="gpu_model_id")
     nodeId = StrictCharField(max_length=64, required=False, source="node_id")
     tier = StrictChoiceField(Tier.values, required=False)
-    guestMemMb = StrictIntegerField(min_value=256, max_value=_MAX_MIB, required=False, source="guest_mem_mb")
+    guestMemMb = StrictIntegerField(min_value=1, max_value=_MAX_MIB, required=False, source="guest_mem_mb")
     diskSizeGb = StrictIntegerField(
         min_value=MIN_DISK_GB, max_value=MAX_DISK_GB, required=False, source="disk_size_gb"
     )

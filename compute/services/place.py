@@ -1,6 +1,6 @@
 """Placing one VM on one node, decided under its lock."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from compute import states
@@ -99,7 +99,8 @@ def place(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> W
         return given
 
     victims = list(Workload.objects.filter(pk__in=choice.victims))
-    evict(held, victims, reason=states.SPOT_PREEMPTED, actor=caller.actor)
+    # The log of those who lose it does not tell where the winner called from; the winner's own does.
+    evict(held, victims, reason=states.SPOT_PREEMPTED, actor=replace(caller.actor, source_ip=""))
     return _write(held, caller, wanted, choice, given, waits=bool(there_first), named=named)
 
 
