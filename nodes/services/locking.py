@@ -14,6 +14,10 @@ from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.errors import NotFound
 from openrelay.identity.caller import Caller
 from openrelay.identity.services.callers import reread
+from openrelay.rows import fetch
+
+_LOCK = "WHERE id = %s FOR NO KEY UPDATE"
+_SKIP_LOCKED = f"{_LOCK} SKIP LOCKED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +35,8 @@ def lock(node_id: UUID, *, skip_locked: bool = False) -> Node | None:
     it waited for. FOR NO KEY UPDATE lets others insert rows that reference the node, such as heartbeats.
     With `skip_locked` a row that another transaction holds is None too.
     """
-    rows = Node.objects.select_for_update(no_key=True, of=("self",), skip_locked=skip_locked)
-    node: Node | None = rows.filter(pk=node_id).order_by().first()
-    return node
+    rows = fetch(Node, _SKIP_LOCKED if skip_locked else _LOCK, [node_id])
+    return rows[0] if rows else None
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from openrelay.clock import rfc3339
 from openrelay.errors import Invalid
 from openrelay.identity.caller import Caller
 from openrelay.ids import new_id
+from openrelay.rows import fetch
 from reservations.models import Reservation
 from reservations.querysets import Status
 from reservations.services import announcing, contracts
@@ -132,7 +133,7 @@ def _reservable_units(node: Node, unit_ids: Sequence[str]) -> list[GpuUnit]:
     """The named units, once each and by address, when each of them and their node can be reserved."""
     if not unit_ids:
         raise Invalid("unitIds is empty. Name at least one GPU unit of the node by its PCI address.")
-    here = {unit.address: unit for unit in GpuUnit.objects.filter(node=node).order_by("address")}
+    here = {unit.address: unit for unit in fetch(GpuUnit, "WHERE node_id = %s ORDER BY address", [node.pk])}
     wanted = sorted(set(unit_ids))
     unknown = [address for address in wanted if address not in here]
     if unknown:
