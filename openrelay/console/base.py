@@ -64,7 +64,7 @@ class _ReadOnly:
         return False
 
 
-class FactsAdmin(_ReadOnly, ModelAdmin):  # type: ignore[misc]
+class FactsAdmin(_ReadOnly, ModelAdmin):
     """One model's list and page. The list takes the same few queries however many rows there are."""
 
     list_per_page = 50
@@ -96,7 +96,7 @@ class FactsAdmin(_ReadOnly, ModelAdmin):  # type: ignore[misc]
         )
 
 
-class FactsInline(_ReadOnly, TabularInline):  # type: ignore[misc]
+class FactsInline(_ReadOnly, TabularInline):
     """Rows shown on their owner's page."""
 
     extra = 0
@@ -107,7 +107,7 @@ class FactsInline(_ReadOnly, TabularInline):  # type: ignore[misc]
     tab = True
 
 
-class LookupFilter(DropdownFilter):  # type: ignore[misc]
+class LookupFilter(DropdownFilter):
     """A filter by one value of a column or annotation: `field`, or else what `parameter_name` names."""
 
     choices_from: tuple[tuple[str, str], ...] = ()

@@ -2,6 +2,7 @@
 
 from django.http import HttpRequest
 
+from openrelay.audit.services.record import record
 from openrelay.errors import Forbidden
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Organization, User
@@ -24,3 +25,31 @@ def caller_of(request: HttpRequest) -> Caller:
         source_ip=getattr(request, "source_ip", ""),
         request_id=getattr(request, "request_id", ""),
     )
+
+
+def decider(request: HttpRequest, action: str, *, target_type: str, target_id: object) -> Caller:
+    """The caller, who may take `action` on the target; a refusal is noted in the audit log.
+
+    The service asks again under its lock. Raises what `caller_of` raises, and Forbidden for a caller without
+    the action.
+    """
+    caller = caller_of(request)
+    try:
+        caller.require(action)
+    except Forbidden as refusal:
+        record(
+            caller.actor,
+            "request.refused",
+            target_type=target_type,
+            target_id=target_id,
+            org_id=caller.organization_id,
+            after={
+                "method": request.method,
+                "operation": "console",
+                "status": refusal.status,
+                "code": refusal.code,
+                "permission": action,
+            },
+        )
+        raise
+    return caller

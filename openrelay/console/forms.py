@@ -5,7 +5,7 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from unfold.forms import AuthenticationForm
 
 
-class OperatorLoginForm(AuthenticationForm):  # type: ignore[misc]
+class OperatorLoginForm(AuthenticationForm):
     """Lets in active members of the platform ops organization, and tells others why not."""
 
     error_messages = {

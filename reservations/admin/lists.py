@@ -175,7 +175,7 @@ class ReservationAdmin(ReservationsListed):
         return f"generation {row.hold.topology_gen}; the node is at {row.hold.node.topology_gen}"
 
 
-class QueueList(ChangeList):  # type: ignore[misc]
+class QueueList(ChangeList):
     """The queue's rows lead to where they are decided on."""
 
     def url_for_result(self, result: Any) -> str:

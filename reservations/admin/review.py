@@ -7,16 +7,14 @@ from uuid import UUID
 
 from django import forms
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from openrelay.audit.services.record import record
 from openrelay.console.base import titled
-from openrelay.console.caller import caller_of
+from openrelay.console.caller import caller_of, decider
 from openrelay.console.forms import ReasonForm
 from openrelay.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
-from openrelay.identity.caller import Caller
 from openrelay.identity.models import Organization
 from reservations.admin.forms import AudienceForm, EndForm, PlainForm, ShownForm
 from reservations.services import amending, effects
@@ -133,7 +131,7 @@ class ReviewPages:
             return self._page(request, shown)
         form = choice.form(shown, data)
         if not form.is_valid():
-            told = [message for messages in form.errors.values() for message in messages]
+            told = [str(message) for messages in form.errors.values() for message in messages]
             return self._page(request, shown, error=Invalid(" ".join(told)), bound={choice.name: form})
         basis = Shown(
             generation=given.cleaned_data["generation"], updated_at=given.cleaned_data["updated_at"]
@@ -148,19 +146,19 @@ class ReviewPages:
             reason = ReasonForm()
         if basis != shown.shown:
             return self._page(request, shown, error=Conflict(_stale(shown, basis)))
-        return self._confirmation(request, shown, choice, form, reason)
+        return self._confirmation(request, shown, choice, form, reason, data)
 
     def _decide(
         self, request: HttpRequest, shown: Review, choice: Choice, data: Fields, basis: Shown, reason: str
     ) -> HttpResponse:
         try:
-            caller = caller_of(request)
-            _require(caller, shown)
+            pk = shown.reservation.pk
+            caller = decider(request, ACTION, target_type="reservation", target_id=pk)
             changes = choice.changes(shown, data)
             found: dict[str, Any] = {
                 "caller": caller,
                 "node_id": shown.node.pk,
-                "reservation_id": shown.reservation.pk,
+                "reservation_id": pk,
                 "reason": reason,
                 "shown": basis,
             }
@@ -202,7 +200,13 @@ class ReviewPages:
         return self._render(request, "reservations/review.html", context, error.status if error else 200)
 
     def _confirmation(
-        self, request: HttpRequest, shown: Review, choice: Choice, form: forms.Form, reason: ReasonForm
+        self,
+        request: HttpRequest,
+        shown: Review,
+        choice: Choice,
+        form: forms.Form,
+        reason: ReasonForm,
+        data: QueryDict,
     ) -> HttpResponse:
         if refused := _why_not(request):
             return self._page(request, shown, error=Forbidden(refused))
@@ -215,7 +219,7 @@ class ReviewPages:
             (name, value)
             for name in ("add", "remove", "ends_at", "no_end")
             if name in form.fields
-            for value in form.data.getlist(name)
+            for value in data.getlist(name)
         ]
         context = {
             "title": choice.title,
@@ -254,22 +258,6 @@ def _why_not(request: HttpRequest) -> str:
     except ApiError as error:
         return error.message
     return ""
-
-
-def _require(caller: Caller, shown: Review) -> None:
-    """Refuse, and note the attempt, unless the caller may decide. The service asks again under its lock."""
-    try:
-        caller.require(ACTION)
-    except Forbidden as refusal:
-        record(
-            caller.actor,
-            "request.refused",
-            target_type="reservation",
-            target_id=shown.reservation.pk,
-            org_id=caller.organization_id,
-            after={"page": "review", "status": refusal.status, "code": refusal.code, "permission": ACTION},
-        )
-        raise
 
 
 def _stale(shown: Review, basis: Shown) -> str:

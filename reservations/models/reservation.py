@@ -1,5 +1,7 @@
 """The contract around one hold."""
 
+from uuid import UUID
+
 from django.db import models
 
 from reservations.querysets import ReservationQuerySet
@@ -27,6 +29,13 @@ class Reservation(models.Model):
     )
 
     objects = ReservationQuerySet.as_manager()
+
+    # What `with_facts` adds to a row.
+    status: str
+    audience_ids: list[UUID]
+    manager_ids: list[UUID]
+    unit_addresses: list[str]
+    released_addresses: list[str]
 
     class Meta:
         ordering = ("-created_at", "-hold_id")
