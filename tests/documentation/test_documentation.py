@@ -1,0 +1,89 @@
+"""What the documentation says can be done: its links lead somewhere, and its commands work as pasted."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from nodes.models import Node, NodeHeartbeat
+from openrelay.clock import Now
+from openrelay.sdk import folder
+from reservations import fleet
+from reservations.services.demo import seed
+from tests.support.web import Server
+
+ROOT: Path = settings.BASE_DIR
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), target
+
+
+def test_the_fleet_file_in_the_documentation_can_be_loaded() -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs" / "fleet-file.md").read_text(), re.S)
+    none: dict[str, set[str]] = {"organizations": set(), "locations": set(), "gpu_models": set()}
+    loaded, faults = fleet.parse(json.loads(example), known=none)
+    assert faults == []
+    assert len(loaded["nodes"]) == 1
+
+
+def _walks() -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    return [block for block in blocks if "demo.json" in block]
+
+
+@pytest.fixture
+def folder_of_the_demo(server: Server, tmp_path: Path) -> Path:
+    """A folder that looks to the walks as the checkout does while `make up` runs."""
+    (tmp_path / "var").mkdir()
+    seed(tmp_path / "var", server.url)
+    for node in Node.objects.all():
+        NodeHeartbeat.objects.update_or_create(node=node, defaults={"seen_at": Now()})
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    return tmp_path
+
+
+def _paste(block: str, where: Path) -> str:
+    # Only the making of the environment is left out: the tests run in one.
+    block = block.replace("make venv-sdk\n", "").replace(".venv/openrelay-sdk", str(folder().parent))
+    done = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", block],
+        cwd=where,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"PATH": os.environ["PATH"], "HOME": str(where)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_walk_with_curl_works_as_pasted(folder_of_the_demo: Path) -> None:
+    curl, _ = _walks()
+    said = _paste(curl, folder_of_the_demo)
+    assert "INSUFFICIENT_GPU_CAPACITY" in said
+    (going,) = json.loads(re.findall(r'"wouldTerminate":(\[.*?\])', said)[0])
+    assert f'"terminated":["{going}"]' in said
+    assert '"statusReason":"spot_reclaimed_by_capacity_owner"' in said
+    assert '"event":"reservation.cancelled"' in said
+
+
+def test_the_walk_with_the_client_works_as_pasted(folder_of_the_demo: Path) -> None:
+    _, client = _walks()
+    said = _paste(client, folder_of_the_demo).splitlines()
+    assert said[-5].startswith("0000:")
+    assert said[-4].startswith("reserved ['0000:")
+    assert said[-3].startswith("trainer deploying 2 ")
+    assert said[-2:] == ["terminated", "cancelled"]
