@@ -91,6 +91,7 @@ def reserve(
         # PostgreSQL refused the overlap; what is left is to find the words for it.
         if not contracts.is_overlap(error):
             raise
+        contracts.require_known([*audience, *managers], contracts.known_organizations([*audience, *managers]))
         found = contracts.clashes([unit.pk for unit in units], DateTimeTZRange(start, ends_at))
         raise contracts.overlap(found, caller) from error
 
