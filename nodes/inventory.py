@@ -52,7 +52,7 @@ class UnitReport(StrictSerializer):
     numaNode = StrictIntegerField(min_value=0, max_value=255, required=False)
     sellable = StrictBooleanField(required=False, default=True)
     notSellableReason = StrictCharField(max_length=200, required=False, allow_blank=True)
-    gpus = GpuReport(
+    gpus = GpuReport(  # type: ignore[call-arg]
         many=True, allow_empty=False, max_length=64, error_messages={"empty": "must not be empty"}
     )
 
@@ -75,7 +75,7 @@ class Inventory(StrictSerializer):
     complete = StrictBooleanField(required=False, default=True)
     runtime = serializers.ChoiceField(["qemu", "runc", "process"], required=False)
     host = HostReport(required=False)
-    units = UnitReport(many=True, allow_empty=True, max_length=256)
+    units = UnitReport(many=True, allow_empty=True, max_length=256)  # type: ignore[call-arg]
 
     def validate_units(self, units: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Refuse a unit or a GPU that is listed twice, and a unit whose GPUs are of two models."""

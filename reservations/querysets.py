@@ -83,7 +83,7 @@ def not_ended(at: Moment) -> Q:
     return Q(hold__term__isempty=False) & (Q(hold__term__upper_inf=True) | Q(hold__term__endswith__gt=at))
 
 
-def reachable_by(caller: Caller, managed: models.QuerySet[Any]) -> NodeQuerySet:
+def reachable_by(caller: Caller, managed: ReservationQuerySet) -> NodeQuerySet:
     """Nodes that `caller` owns, operates, or reaches through one of the `managed` reservations.
 
     `managed` is already narrowed to the reservations that count for the question at hand; being in an

@@ -31,4 +31,4 @@ def announce_all_due() -> None:
 def arm_moments() -> None:
     """Queue an announcement at the exact start and end of every term that begins or ends soon."""
     for reservation_id, moment in announcing.near_moments(clock.read()):
-        announce.apply_async(args=[str(reservation_id)], eta=moment, retry=False)
+        announce.apply_async(args=(str(reservation_id),), eta=moment, retry=False)

@@ -3,6 +3,8 @@
 Nodes keep holds and placement obeys them; only reservations write them.
 """
 
+from typing import Any
+
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
 from django.db import models
@@ -22,7 +24,7 @@ class Hold(models.Model):
     node = models.ForeignKey("nodes.Node", models.PROTECT, related_name="holds")
     term = DateTimeRangeField()
     topology_gen = models.PositiveIntegerField()
-    audience: models.ManyToManyField = models.ManyToManyField(
+    audience: models.ManyToManyField[Any, Any] = models.ManyToManyField(
         "identity.Organization", through="nodes.HoldAudience", related_name="+"
     )
 

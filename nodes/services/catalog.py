@@ -8,12 +8,14 @@ from openrelay.audit.services.record import Actor, record
 
 def set_location(slug: str, fields: dict[str, Any], *, actor: Actor) -> Location:
     """Make the location, or bring it to `fields`; what already stands changes nothing."""
-    return _set(Location, "location", slug, fields, actor)
+    location: Location = _set(Location, "location", slug, fields, actor)
+    return location
 
 
 def set_gpu_model(slug: str, fields: dict[str, Any], *, actor: Actor) -> GpuModel:
     """Make the GPU model, or bring it to `fields`; a placeholder that an inventory made is completed so."""
-    return _set(GpuModel, "gpu_model", slug, fields, actor)
+    model: GpuModel = _set(GpuModel, "gpu_model", slug, fields, actor)
+    return model
 
 
 def _set(model: Any, kind: str, slug: str, fields: dict[str, Any], actor: Actor) -> Any:

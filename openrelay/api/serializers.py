@@ -257,7 +257,7 @@ def check(
 
 
 @cache
-def _shared(serializer_class: type[serializers.Serializer], query: bool) -> serializers.Serializer:  # type: ignore[type-arg]
+def _shared(serializer_class: type[Any], query: bool) -> Any:
     """One instance for all requests: a field keeps nothing of what it validates."""
     return serializer_class(context={"query": query})
 

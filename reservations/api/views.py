@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -16,7 +16,7 @@ from openrelay.identity.models import Organization
 from openrelay.ids import parse_id
 from reservations.api import presenters, serializers
 from reservations.models import Reservation
-from reservations.querysets import Status, active_in_term, not_ended, reachable_by
+from reservations.querysets import ReservationQuerySet, Status, active_in_term, not_ended, reachable_by
 from reservations.services import amending, booking, capacity, reclaim_spot, units
 
 # What a malformed id is looked up as, so that it costs and says the same as any other that is not there.
@@ -38,7 +38,7 @@ class NodeView(OperationView):
         """The node that the path names, or would name."""
         return id_or_nowhere(self.kwargs["node_id"])
 
-    def managed(self) -> QuerySet[Reservation]:
+    def managed(self) -> ReservationQuerySet:
         """The reservations through which a managing organization reaches the node for this operation."""
         return Reservation.objects.filter(active_in_term(Now()))
 
@@ -94,7 +94,7 @@ class NodeUnits(NodeView):
 
     operations = {"GET": "list_reservation_units"}
 
-    def managed(self) -> QuerySet[Reservation]:
+    def managed(self) -> ReservationQuerySet:
         return Reservation.objects.filter(not_ended(Now()))
 
     def get(self, request: Request, node_id: str) -> Response:
@@ -152,7 +152,7 @@ class CancelReservation(OperatedNodeView):
 class CapacityView(NodeView):
     """A path by which owner, operator or managing organization moves units to the market and back."""
 
-    def managed(self) -> QuerySet[Reservation]:
+    def managed(self) -> ReservationQuerySet:
         # Managing one reservation of a node says nothing of the others there.
         return super().managed().filter(pk=id_or_nowhere(self.kwargs["reservation_id"]))
 

@@ -1,5 +1,6 @@
 """The contract around one hold."""
 
+from typing import Any
 from uuid import UUID
 
 from django.db import models
@@ -24,7 +25,7 @@ class Reservation(models.Model):
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     pinned_at = models.DateTimeField(help_text="when it was last pinned to a topology generation")
-    managers: models.ManyToManyField = models.ManyToManyField(
+    managers: models.ManyToManyField[Any, Any] = models.ManyToManyField(
         "identity.Organization", through="reservations.ReservationManager", related_name="+"
     )
 
