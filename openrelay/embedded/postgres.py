@@ -18,7 +18,6 @@ from openrelay.embedded.processes import MARK, Program
 ADMIN = "postgres"
 ROLE = "openrelay"
 DATABASE = "openrelay"
-FIRST_PORT = 15432
 
 # For tests: what is lost in a crash of the machine does not matter there.
 CARELESS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
@@ -58,7 +57,7 @@ class Postgres:
         if not (self.folder / "PG_VERSION").exists():
             self._initdb()
         if not self.port or not ports.is_free(self.port):
-            self.port = ports.find(self.port or FIRST_PORT)
+            self.port = ports.find(self.port or ports.first_for(self.home.path, 0))
             self.home.remember(postgresPort=self.port)
         settings = [
             f"port={self.port}",

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import urllib.error
@@ -43,6 +44,7 @@ class Supervisor:
         self.asked = 0
         self.asked_at = 0.0
         self.unwell: dict[str, float] = {}
+        self.held: socket.socket | None = None
         self.host = environ.get("WEB_HOST") or "127.0.0.1"
 
     def run(self) -> int:
@@ -136,17 +138,26 @@ class Supervisor:
         return postgres.url if postgres else database_url, valkey.url if valkey else redis_url
 
     def _port(self) -> int:
+        """The web server's port, held from now on for as long as we run, whatever happens to the server."""
         given = self.given.get("PORT")
         if given:
             if not given.isdigit() or not 0 < int(given) < 65536:
                 raise HomeError(f"PORT is `{given}`; it has to be a number from 1 to 65535.")
-            if not ports.is_free(int(given), self.host):
+            try:
+                self.held = ports.hold(int(given), self.host)
+            except OSError as error:
                 raise HomeError(
-                    f"PORT {given} is taken on {self.host}. Name another, or none: a free one is found."
-                )
+                    f"PORT {given} cannot be had on {self.host}: {error.strerror}. Name another, or none: "
+                    "a free one is found."
+                ) from None
             return int(given)
-        remembered = self.home.state.get("port", 8000)
-        port = remembered if ports.is_free(remembered, self.host) else ports.find(8000, self.host)
+        port = self.home.state.get("port", 8000)
+        while True:
+            try:
+                self.held = ports.hold(port, self.host)
+                break
+            except OSError:
+                port = ports.find(8000 if port < 8000 else port + 1, self.host)
         self.home.remember(port=port)
         return port
 

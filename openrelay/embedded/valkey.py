@@ -9,8 +9,6 @@ from openrelay.embedded import ports
 from openrelay.embedded.home import Home, HomeError, Place, write_private
 from openrelay.embedded.processes import MARK, Program
 
-FIRST_PORT = 16379
-
 
 class Valkey:
     """The server of one home."""
@@ -29,7 +27,7 @@ class Valkey:
     def prepare(self) -> Program:
         """Settle on a port, write the configuration, and say what to run."""
         if not self.port or not ports.is_free(self.port):
-            self.port = ports.find(self.port or FIRST_PORT)
+            self.port = ports.find(self.port or ports.first_for(self.home.path, 1))
             self.home.remember(valkeyPort=self.port)
         settings = {
             "bind": "127.0.0.1",

@@ -62,6 +62,24 @@ def test_a_taken_port_is_passed_over():
         assert ports.find(port) > port
 
 
+def test_a_port_that_is_held_is_only_for_those_who_share_it():
+    port = ports.find(30000)
+    with ports.hold(port):
+        assert not ports.is_free(port)
+        with pytest.raises(OSError, match="in use"):
+            ports.hold(port)
+        with socket.socket() as server:
+            # As granian does it.
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            server.bind(("127.0.0.1", port))
+            server.listen()
+            with socket.create_connection(("127.0.0.1", port), timeout=2):
+                server.accept()[0].close()
+    # What lingers of connections does not keep it from the next start.
+    ports.hold(port).close()
+
+
 def test_secrets_are_made_once_and_only_the_owner_reads_them(home):
     assert home.secret_key() == home.secret_key()
     assert home.remembered_secret("a") == home.remembered_secret("a") != home.remembered_secret("b")
