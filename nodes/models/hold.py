@@ -24,7 +24,7 @@ class Hold(models.Model):
     node = models.ForeignKey("nodes.Node", models.PROTECT, related_name="holds")
     term = DateTimeRangeField()
     topology_gen = models.PositiveIntegerField()
-    audience: models.ManyToManyField[Any, Any] = models.ManyToManyField(
+    audience: "models.ManyToManyField[Any, Any]" = models.ManyToManyField(
         "identity.Organization", through="nodes.HoldAudience", related_name="+"
     )
 

@@ -25,7 +25,7 @@ class Reservation(models.Model):
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     pinned_at = models.DateTimeField(help_text="when it was last pinned to a topology generation")
-    managers: models.ManyToManyField[Any, Any] = models.ManyToManyField(
+    managers: "models.ManyToManyField[Any, Any]" = models.ManyToManyField(
         "identity.Organization", through="reservations.ReservationManager", related_name="+"
     )
 
