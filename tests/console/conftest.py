@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from django.test import Client
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, expect, sync_playwright
 
 from openrelay.identity.models import User
 from tests.console import world as worlds
@@ -15,6 +15,8 @@ from tests.console.world import World
 from tests.support.web import Server
 
 CHROMIUM = "chromium"
+# Two cores may be busy with everything else.
+PATIENCE_MS = 30_000
 
 
 @pytest.fixture
@@ -97,7 +99,8 @@ class Screen:
 def screen(chromium: Browser, server: Server) -> Iterator[Screen]:
     """A fresh window on the real server. Whatever the test did: no error in the page, no other host asked."""
     context = chromium.new_context(viewport={"width": 1440, "height": 900})
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
     page = context.new_page()
     shown = Screen(page, server.url)
     page.on("console", shown._console)
