@@ -1,13 +1,14 @@
 """`manage.py tour`: the whole story, told against a running server."""
 
 import argparse
-import sys
+import time
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from openrelay.demo.tour import Surprise, Tour
+from openrelay.demo.asking import Surprise
+from openrelay.demo.tour import Tour
 
 
 class Command(BaseCommand):
@@ -21,12 +22,22 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         home = settings.OPENRELAY_HOME
-        if not (home / "demo.json").is_file():
-            raise CommandError(f"There is no {home / 'demo.json'}. Start the demo with `make up` first.")
-        tour = Tour(home, lambda line: print(line, flush=True), pause=options["pause"])
+        for name in ("demo.json", "agents.json"):
+            if not (home / name).is_file():
+                raise CommandError(f"There is no {home / name}. Start the demo with `make up` first.")
+        began = time.monotonic()
         try:
+            tour = Tour(home, lambda line: print(line, flush=True), pause=options["pause"])
             tour.run()
         except Surprise as surprise:
-            print(f"\nSurprise: {surprise}", file=sys.stderr)
-            sys.exit(1)
-        print("\nThe tour is over; every answer was as it should be.")
+            raise CommandError(f"The tour ends here: {surprise}.") from None
+        except RuntimeError as error:  # the client is not installed
+            raise CommandError(str(error)) from None
+        except KeyboardInterrupt:
+            raise CommandError(
+                "Interrupted. The next tour tidies up what this one leaves.", returncode=130
+            ) from None
+        print(
+            f"\nThe tour is over: {tour.number} steps, {tour.server.count} requests, "
+            f"{time.monotonic() - began:.0f} s, and every answer was as it should be."
+        )
