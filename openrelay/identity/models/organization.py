@@ -15,6 +15,13 @@ class Organization(models.Model):
     is_platform_ops = models.BooleanField(default=False)
     is_provider = models.BooleanField(default=False)
     reservations_enabled = models.BooleanField(default=True)
+    # Whether its VMs may be stopped; pods always may.
+    stop_enabled = models.BooleanField(default=True)
+    infiniband_enabled = models.BooleanField(default=False)
+    # Whether its own persistent nodes may announce that they will leave.
+    leave_notices_enabled = models.BooleanField(default=False)
+    # What operators say it has left, in cents; unknown until they say.
+    balance_cents = models.BigIntegerField(null=True, blank=True)
     billing_email = models.EmailField(blank=True)
     plan = models.CharField(max_length=50, default="standard")
     account_status = models.CharField(max_length=50, default="active")

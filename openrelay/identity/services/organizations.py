@@ -1,15 +1,28 @@
-"""Make organizations."""
+"""Make organizations, and say what each may do."""
 
 import secrets
+import uuid
+from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 
 from openrelay import clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Conflict
+from openrelay.errors import Conflict, Invalid, NotFound
 from openrelay.identity.models import Organization
 
 _SHORT_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+# What every client of the API can still count exactly.
+_MOST_CENTS = 2**53
+#: What an operator can set of an organization, with its name in the audit log.
+SWITCHES: Final = {
+    "is_provider": "isProvider",
+    "reservations_enabled": "reservationsEnabled",
+    "stop_enabled": "stopEnabled",
+    "infiniband_enabled": "infinibandEnabled",
+    "leave_notices_enabled": "leaveNoticesEnabled",
+    "balance_cents": "balanceCents",
+}
 
 
 def create_organization(
@@ -58,4 +71,38 @@ def create_organization(
         if "one_platform_ops_organization" in str(error):
             raise Conflict("There is a platform ops organization already, and there is only one.") from error
         raise Conflict(f"The slug {slug} is taken. Choose another.") from error
+    return organization
+
+
+def set_switches(*, actor: Actor, organization_id: uuid.UUID, **switches: Any) -> Organization:
+    """Set some of `SWITCHES`; those not named stay as they are.
+
+    `balance_cents` is in cents, None when unknown; the others are booleans. Raises NotFound, Invalid
+    (VALIDATION_ERROR) for what is no switch. Setting what is so already writes nothing.
+    """
+    for name in switches:
+        if name not in SWITCHES:
+            raise Invalid(f"{name} is not a switch. There are {', '.join(SWITCHES)}.")
+    if abs(switches.get("balance_cents") or 0) > _MOST_CENTS:
+        raise Invalid(f"balance_cents must be between -{_MOST_CENTS} and {_MOST_CENTS}.")
+    with transaction.atomic():
+        organization = Organization.objects.select_for_update(no_key=True).filter(pk=organization_id).first()
+        if organization is None:
+            raise NotFound()
+        changed = [name for name, value in switches.items() if getattr(organization, name) != value]
+        if not changed:
+            return organization
+        before = {SWITCHES[name]: getattr(organization, name) for name in changed}
+        for name in changed:
+            setattr(organization, name, switches[name])
+        organization.save(update_fields=changed)
+        record(
+            actor,
+            "org.switches_changed",
+            target_type="org",
+            target_id=organization.id,
+            org_id=organization.id,
+            before=before,
+            after={SWITCHES[name]: switches[name] for name in changed},
+        )
     return organization
