@@ -26,6 +26,8 @@ TABLE: Final[dict[str, frozenset[str]]] = {
 }
 
 # Reasons that programs read; anything else in `status_reason` is for people.
+USER_STOPPED: Final = "user_stopped"
+USER_RESTARTED: Final = "user_restarted"
 USER_TERMINATED: Final = "user_terminated"
 VM_EXITED: Final = "vm_exited"
 SPOT_RECLAIMED: Final = "spot_reclaimed_by_capacity_owner"

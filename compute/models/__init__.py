@@ -2,6 +2,7 @@
 
 from compute.models.agent_report import AgentState, FlaggedReport
 from compute.models.claim import Claim
+from compute.models.guest_state import GuestState
 from compute.models.occupancy import Occupancy
 from compute.models.price import GpuPrice
 from compute.models.run import Run
@@ -13,6 +14,7 @@ __all__ = [
     "Claim",
     "FlaggedReport",
     "GpuPrice",
+    "GuestState",
     "Occupancy",
     "Run",
     "SshKey",

@@ -44,6 +44,12 @@ class Run(models.Model):
     created_at = models.DateTimeField()
     gone_asked_at = models.DateTimeField(null=True, blank=True, help_text="when it was first to be torn down")
     overdue_reported_at = models.DateTimeField(null=True, blank=True)
+    reboots = models.PositiveIntegerField(
+        default=0, help_text="how often the guest is to have been rebooted; its node acts on the difference"
+    )
+    stuck_reported_at = models.DateTimeField(
+        null=True, blank=True, help_text="when it was reported as not coming up"
+    )
     closed_at = models.DateTimeField(null=True, blank=True)
 
     objects = RunQuerySet.as_manager()

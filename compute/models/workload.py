@@ -45,6 +45,9 @@ class Workload(models.Model):
     tier = models.CharField(max_length=16, choices=Tier, default=Tier.COMMUNITY)
     status = models.CharField(max_length=16, choices=Status)
     status_reason = models.CharField(max_length=300, blank=True)
+    status_since = models.DateTimeField(
+        null=True, blank=True, help_text="when the status last changed; null since its creation"
+    )
     node = models.ForeignKey("nodes.Node", models.PROTECT, null=True, blank=True, related_name="workloads")
 
     gpu_model = models.ForeignKey(

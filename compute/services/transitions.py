@@ -18,11 +18,22 @@ def facts(workload: Workload) -> dict[str, Any]:
     return shown
 
 
-def move(workload: Workload, target: str, *, reason: str, actor: Actor, at: datetime, note: str = "") -> None:
+def move(
+    workload: Workload,
+    target: str,
+    *,
+    reason: str,
+    actor: Actor,
+    at: datetime,
+    note: str = "",
+    after: dict[str, Any] | None = None,
+    event: str | None = None,
+) -> None:
     """Bring one workload to `target`, under the lock of its node; see `move_all`."""
     if not states.may(workload.status, target):
         raise Conflict(f"{workload.name} is {workload.status}; from there it cannot become {target}.")
-    move_all([workload], target, reason=reason, actor=actor, at=at, note=note)
+    shown = {workload.pk: after} if after else None
+    move_all([workload], target, reason=reason, actor=actor, at=at, note=note, after=shown, event=event)
 
 
 def move_all(
@@ -34,12 +45,13 @@ def move_all(
     at: datetime,
     note: str = "",
     after: dict[Any, dict[str, Any]] | None = None,
+    event: str | None = None,
 ) -> None:
     """Bring workloads of one node to `target` with `reason` as their statusReason, under the node's lock.
 
-    The rows are updated on the condition that they still are what was read. Each gets one audit event, `vm.`
-    and the target, with `note` as its reason and what `after` has for its id beside the new state. The
-    objects given are brought up to date.
+    The rows are updated on the condition that they still are what was read. Each gets one audit event,
+    `event` or else `vm.` and the target, with `note` as its reason and what `after` has for its id beside the
+    new state. The objects given are brought up to date.
 
     Raises Conflict (INVALID_STATE) when one of them is no longer in a state from which the table lets it go
     there.
@@ -48,6 +60,8 @@ def move_all(
         return
     befores = {workload.pk: facts(workload) for workload in workloads}
     values: dict[str, Any] = {"status": target, "status_reason": reason[:300], "updated_at": at}
+    if target != states.RUNNING or any(workload.status != target for workload in workloads):
+        values["status_since"] = at
     if target == states.RUNNING:
         values["interrupted_at"] = None
     elif target == states.INTERRUPTED:
@@ -73,7 +87,7 @@ def move_all(
         [
             AuditEntry(
                 actor=actor,
-                event=f"vm.{target}",
+                event=event or f"vm.{target}",
                 target_type="vm",
                 target_id=workload.pk,
                 org_id=workload.organization_id,
