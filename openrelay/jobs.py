@@ -7,6 +7,7 @@ a request nothing, and the next sweep does what the lost message would have done
 import datetime as dt
 import functools
 import logging
+import time
 from typing import Any
 
 from celery import Celery
@@ -21,17 +22,43 @@ def on_commit(task: str, *args: Any, eta: dt.datetime | None = None) -> None:
     transaction.on_commit(lambda: _send(task, args, eta), robust=True)
 
 
-@functools.cache
-def _sender() -> Celery:
-    """An application that only sends, and tries once: nobody's request waits for a broker to come back."""
-    sender = Celery("openrelay-sender", set_as_current=False)
-    sender.config_from_object("django.conf:settings", namespace="CELERY")
-    sender.conf.broker_transport_options = {**settings.CELERY_BROKER_TRANSPORT_OPTIONS, "max_retries": 0}
-    return sender
+class _Broker:
+    """Sends, and tries once: nobody's request waits for a broker to come back.
+
+    One that failed is left alone for a moment, so that of many messages one at most waits for its silence.
+    """
+
+    SILENCE_SECONDS = 1.0
+    LEFT_ALONE_SECONDS = 5.0
+
+    def __init__(self) -> None:
+        self.left_alone_until = 0.0
+
+    @functools.cached_property
+    def app(self) -> Celery:
+        """An application that only sends."""
+        app = Celery("openrelay-sender", set_as_current=False)
+        app.config_from_object("django.conf:settings", namespace="CELERY")
+        app.conf.broker_transport_options = {
+            **settings.CELERY_BROKER_TRANSPORT_OPTIONS,
+            "max_retries": 0,
+            "socket_timeout": self.SILENCE_SECONDS,
+        }
+        return app
+
+    def send(self, task: str, args: tuple[Any, ...], eta: dt.datetime | None) -> None:
+        """Queue a task, or leave it to the next sweep."""
+        if time.monotonic() < self.left_alone_until:
+            return
+        try:
+            self.app.send_task(task, args=args, eta=eta, retry=False)
+        except Exception as error:  # whatever the transport raises: the sweep is the net under all of it
+            self.left_alone_until = time.monotonic() + self.LEFT_ALONE_SECONDS
+            log.warning("could not queue %s: %s; the next sweep will do it", task, error)
+
+
+_broker = _Broker()
 
 
 def _send(task: str, args: tuple[Any, ...], eta: dt.datetime | None) -> None:
-    try:
-        _sender().send_task(task, args=args, eta=eta, retry=False)
-    except Exception as error:  # whatever the transport raises: the sweep is the net under all of it
-        log.warning("could not queue %s: %s; the next sweep will do it", task, error)
+    _broker.send(task, args, eta)
