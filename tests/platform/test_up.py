@@ -190,7 +190,7 @@ def test_the_tour_completes_with_nothing_lost_or_doubled_while_parts_are_killed(
             with contextlib.suppress(KeyError, ProcessLookupError):
                 os.kill(up.children()[part]["pid"], signal.SIGKILL)
         assert tour.poll() is None, "the tour was over too soon: it has to be killed more quickly"
-        said = tour.stdout.read()
+        said, _ = tour.communicate(timeout=180)
         assert tour.returncode == 0, said
         up.until(up.ready, 60)
         assert events(connection, began) == expected, said
