@@ -103,3 +103,21 @@ def shape(
     elif most_disk is not None and disk_gb > most_disk:
         return None
     return Shape(memory, None if share.vcpu is None else share.vcpu * gpu_count, disk_gb)
+
+
+def shape_again(
+    share: Share, *, gpu_count: int, vram_gb: int, guest_mem_mb: int | None, disk_gb: int
+) -> Shape | None:
+    """What a VM that was placed before is given when it starts again on a node of that share.
+
+    A request above the share starts at the share, if that clears the floor; None when it does not. Its disk
+    is as it is.
+    """
+    most_mb = None if share.ram_budget_mb is None else largest_guest_mb(share.ram_budget_mb * gpu_count)
+    least_mb = floor_mb(vram_gb, gpu_count)
+    memory = max(guest_mem_mb or 0, least_mb) if guest_mem_mb is not None else most_mb or least_mb or None
+    if memory is not None and most_mb is not None and memory > most_mb:
+        if most_mb < least_mb:
+            return None
+        memory = most_mb
+    return Shape(memory, None if share.vcpu is None else share.vcpu * gpu_count, disk_gb)

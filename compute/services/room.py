@@ -1,0 +1,187 @@
+"""Whether a node has room for a workload under its lock: which units, what of its host, who has to go."""
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from compute.capacity import Shape, Share, shape, shape_again, share
+from compute.models import SshKey, Workload
+from compute.placement import FREE, SPOT, Choice, Option, Standing, Use, choose, standing
+from compute.services.claims import OccupancyFacts, claims_on, occupancies_on
+from compute.services.host import left_on
+from nodes.models import GpuUnit, Node
+from nodes.services.locking import LockedNode
+from nodes.services.survey import UnitFacts, survey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A workload to place: what is asked for, resolved. Sizes are MiB and GB; None is what the node gives.
+
+    `details` has the fields of the workload that placement only hands on. `again` is a workload that was
+    placed before, and `disk_is_there` says that its disk is on the very node.
+    """
+
+    name: str
+    gpu_count: int
+    tier: str
+    keys: tuple[SshKey, ...] = ()
+    model_id: UUID | None = None
+    guest_mem_mb: int | None = None
+    disk_gb: int | None = None
+    alloc_class: str = GpuUnit.VFIO_GROUP
+    again: Workload | None = None
+    disk_is_there: bool = False
+    details: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a node had no room. `largest` is the most GPUs of one model that would have fitted, `short` what of
+    the host there was too little of.
+    """
+
+    sentence: str
+    largest: int = 0
+    host: bool = False  # GPUs there were, but not the memory or disk to go with them
+    shape: bool = False  # it asks for more than the node's share, whoever is there
+    short: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Room found: the units and whom they cost, what of the host, and the runs that are to be gone first."""
+
+    choice: Choice
+    given: Shape
+    there_first: frozenset[UUID]
+
+
+def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named: bool) -> Room | Refusal:
+    """The room that the locked node has for the workload now, by the rights of that organization; or why not.
+
+    Nothing is changed. `named` says that the request names the node: only so does it reach what is reserved
+    to the organization.
+    """
+    node, at = held.node, held.at
+    if node.removed_at is not None:
+        return Refusal("the node was removed")
+    if not node.takes_new_work:
+        return Refusal("the node takes no new work now")
+    if not Node.objects.taking_new_work(at).filter(pk=node.pk).exists():
+        return Refusal("the node is offline")
+
+    surveyed = survey(node, at)
+    occupied = occupancies_on(node)
+    options = options_for(surveyed, uses(node, occupied), organization_id, wanted, named=named)
+    choice = choose(options, wanted.gpu_count)
+    if choice is None:
+        return Refusal("the node has no such number of free GPUs that you may have", largest(options))
+    # Runs that may still be on the chosen units: the guest starts only once they are gone.
+    chosen = {option.unit_id for option in choice.options}
+    there_first = frozenset(row.run_id for row in occupied if row.unit_id in chosen)
+    given = _shape(node, surveyed, choice, wanted, there_first)
+    return given if isinstance(given, Refusal) else Room(choice, given, there_first)
+
+
+def uses(node: Node, occupied: list[OccupancyFacts], *, but: UUID | None = None) -> dict[UUID, Use]:
+    """What is on each used unit of the node, as if the workload `but` were not there."""
+    found = {row.unit_id: Use(occupied=True) for row in occupied if row.workload_id != but}
+    for row in claims_on(node):
+        if row.workload_id != but:
+            found[row.unit_id] = Use(row.unit_id in found, row.workload_id, row.tier, row.created_at)
+    return found
+
+
+def options_for(
+    surveyed: list[UnitFacts], uses: dict[UUID, Use], organization_id: UUID, wanted: Wanted, *, named: bool
+) -> list[Option]:
+    """The units of a node that the request may have, by the table in `placement.standing`."""
+    options = []
+    for facts_ in surveyed:
+        unit = facts_.unit
+        if unit.alloc_class != wanted.alloc_class:
+            continue
+        if wanted.model_id not in (None, unit.gpu_model_id):
+            continue
+        use = uses.get(unit.pk, FREE)
+        stands = standing(facts_, use, organization_id=organization_id, tier=wanted.tier, named=named)
+        if stands is not None:
+            options.append(
+                Option(
+                    unit.pk,
+                    unit.address,
+                    unit.gpu_model_id,
+                    unit.gpu_count,
+                    stands,
+                    use.workload_id if use.tier == SPOT else None,
+                    use.since,
+                    facts_.held.hold_id if facts_.held is not None and stands is not Standing.OPEN else None,
+                )
+            )
+    return options
+
+
+def largest(options: list[Option]) -> int:
+    """The most GPUs of one model that the options add up to."""
+    totals: dict[UUID, int] = {}
+    for option in options:
+        totals[option.model_id] = totals.get(option.model_id, 0) + option.gpus
+    return max(totals.values(), default=0)
+
+
+def share_of(node: Node, surveyed: list[UnitFacts], alloc_class: str = GpuUnit.VFIO_GROUP) -> Share:
+    """What one GPU of the node brings with it of the host."""
+    return share(
+        gpus=_gpus(surveyed, alloc_class),
+        ram_mb=node.ram_mb,
+        cpu_cores=node.cpu_cores,
+        disk_total_gb=node.disk_total_gb,
+    )
+
+
+def _gpus(surveyed: list[UnitFacts], alloc_class: str) -> int:
+    return sum(
+        row.unit.gpu_count
+        for row in surveyed
+        if row.unit.gone_at is None and row.unit.sellable and row.unit.alloc_class == alloc_class
+    )
+
+
+def _shape(
+    node: Node, surveyed: list[UnitFacts], choice: Choice, wanted: Wanted, there_first: frozenset[UUID]
+) -> Shape | Refusal:
+    """What the workload is given of the host, or why it cannot be."""
+    model = next(row.unit.gpu_model for row in surveyed if row.unit.gpu_model_id == choice.model_id)
+    each = share_of(node, surveyed, wanted.alloc_class)
+    if wanted.again is not None and wanted.disk_is_there:
+        given = shape_again(
+            each,
+            gpu_count=wanted.gpu_count,
+            vram_gb=model.vram_gb,
+            guest_mem_mb=wanted.guest_mem_mb,
+            disk_gb=wanted.disk_gb or wanted.again.disk_size_gb,
+        )
+    else:
+        given = shape(
+            each,
+            gpu_count=wanted.gpu_count,
+            vram_gb=model.vram_gb,
+            guest_mem_mb=wanted.guest_mem_mb,
+            disk_gb=wanted.disk_gb,
+        )
+    if given is None:
+        return Refusal(
+            "it asks for more memory or disk than these GPUs come with on the node",
+            shape=True,
+            short=("RAM",),
+        )
+    left = left_on(node, but=there_first, without=wanted.again.pk if wanted.again else None)
+    lacks = left.lacks(given, disk_is_there=wanted.disk_is_there)
+    # A host with fewer CPUs than GPUs shares them out; otherwise shares add up to what there is.
+    if "CPU" in lacks and node.cpu_cores and node.cpu_cores < _gpus(surveyed, wanted.alloc_class):
+        lacks = tuple(name for name in lacks if name != "CPU")
+    if lacks:
+        return Refusal(
+            "the node has the GPUs, but not the memory or disk to go with them", host=True, short=lacks
+        )
+    return given
