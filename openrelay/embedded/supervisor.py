@@ -151,7 +151,7 @@ class Supervisor:
                     "a free one is found."
                 ) from None
             return int(given)
-        port = self.home.state.get("port", 8000)
+        port: int = self.home.state.get("port", 8000)
         while True:
             try:
                 self.held = ports.hold(port, self.host)
