@@ -19,6 +19,14 @@ Moment = dt.datetime | Now
 OFFLINE_GRACE = dt.timedelta(seconds=settings.NODE_OFFLINE_GRACE_SECONDS)
 
 
+class NodeStatus:
+    """The statuses of a node, as the API spells them."""
+
+    ONLINE, OFFLINE = "online", "offline"
+    MAINTENANCE, DRAINING, REMOVED = "maintenance", "draining", "removed"
+    ALL = (ONLINE, OFFLINE, MAINTENANCE, DRAINING, REMOVED)
+
+
 class NodeQuerySet(models.QuerySet[Any]):
     """Nodes."""
 
@@ -33,6 +41,35 @@ class NodeQuerySet(models.QuerySet[Any]):
     def online(self, at: Moment) -> Self:
         """Nodes heard from within the grace before `at`."""
         return self.live().filter(heartbeat__seen_at__gt=at - OFFLINE_GRACE)
+
+    def silent(self, at: Moment) -> Self:
+        """Nodes that were not removed and that were not heard from within the grace before `at`."""
+        return self.live().filter(
+            Q(heartbeat=None) | Q(heartbeat__seen_at=None) | Q(heartbeat__seen_at__lte=at - OFFLINE_GRACE)
+        )
+
+    def with_status(self, at: Moment) -> Self:
+        """Annotate `status` at `at`: the one place that decides it.
+
+        Removed, or past its announced end; draining, or about to leave; in maintenance; else by whether it
+        is heard from.
+        """
+        return self.annotate(
+            status=Case(
+                When(Q(removed_at__isnull=False) | Q(terminate_at__lte=at), then=Value(NodeStatus.REMOVED)),
+                When(
+                    Q(terminate_at__isnull=False) | Q(owner_hold="draining"), then=Value(NodeStatus.DRAINING)
+                ),
+                When(owner_hold="maintenance", then=Value(NodeStatus.MAINTENANCE)),
+                When(heartbeat__seen_at__gt=at - OFFLINE_GRACE, then=Value(NodeStatus.ONLINE)),
+                default=Value(NodeStatus.OFFLINE),
+                output_field=models.CharField(),
+            )
+        )
+
+    def leaving(self, at: Moment) -> Self:
+        """Nodes whose announced end has come by `at`, and that were not removed yet."""
+        return self.live().filter(terminate_at__lte=at)
 
     def taking_new_work(self, at: Moment) -> Self:
         """Online nodes whose owner lets new workloads start there."""

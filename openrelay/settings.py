@@ -303,6 +303,9 @@ UNFOLD = {
                     _listed("Audiences of holds", "groups", "nodes_holdaudience"),
                     _listed("Heartbeats", "monitor_heart", "nodes_nodeheartbeat"),
                     _listed("Node credentials", "badge", "nodes_nodecredential"),
+                    _listed("Provider applications", "how_to_reg", "nodes_providerapplication"),
+                    _listed("Fabrics", "hub", "nodes_fabric"),
+                    _listed("Fabric addresses", "lan", "nodes_fabricaddress"),
                     _listed("GPU models", "category", "nodes_gpumodel"),
                     _listed("Locations", "location_on", "nodes_location"),
                 ],
@@ -359,3 +362,10 @@ LOGGING = {
 NODE_OFFLINE_GRACE_SECONDS = env.int("NODE_OFFLINE_GRACE_SECONDS", default=90)
 # A guest whose end the node did not confirm within so many seconds is reported as overdue.
 TEARDOWN_OVERDUE_SECONDS = env.int("TEARDOWN_OVERDUE_SECONDS", default=120)
+# A workload that deploys for longer than so many seconds is reported as stuck.
+DEPLOY_OVERDUE_SECONDS = env.int("DEPLOY_OVERDUE_SECONDS", default=900)
+# Where guests are reached by SSH, each by its handle as the user name.
+SSH_GATEWAY_HOST = env.str("SSH_GATEWAY_HOST", default=_public.hostname or "127.0.0.1")
+SSH_GATEWAY_PORT = env.int("SSH_GATEWAY_PORT", default=22)
+# The domain below which every workload with an HTTP port has a name of its own; without one none has.
+ENDPOINT_DOMAIN = env.str("ENDPOINT_DOMAIN", default="")

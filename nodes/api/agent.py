@@ -1,24 +1,28 @@
 """Nodes' agents speaking for their own node, by its credential: the inventory, and the base of the rest."""
 
-import datetime as dt
+import re
+from typing import Final
 
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from nodes.inventory import Inventory
-from nodes.models import Node, NodeCredential, NodeHeartbeat
+from nodes.levels import BASE
+from nodes.models import Node, NodeCredential
 from nodes.services.inventory import take
+from nodes.services.liveness import hear
 from openrelay.api.auth import bearer
 from openrelay.api.views import OperationView
 from openrelay.audit.actor import Actor
-from openrelay.clock import Now
-from openrelay.errors import Unauthenticated
+from openrelay.errors import Invalid, Unauthenticated
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
 
-# Often enough to tell who is online, seldom enough not to wear the table.
-_HEARTBEAT_EVERY = dt.timedelta(seconds=3)
+LEVEL_HEADER: Final = "OpenRelay-Agent-Level"
+VERSION_HEADER: Final = "OpenRelay-Agent-Version"
+_LEVEL = re.compile(r"[1-9][0-9]{0,3}")
+_VERSION = re.compile(r"[\x21-\x7e]{0,64}")
 
 
 class NodeAuthentication(BaseAuthentication):
@@ -30,9 +34,7 @@ class NodeAuthentication(BaseAuthentication):
         if secret is None:
             return None
         credential = (
-            NodeCredential.objects.filter(
-                digest=secrets.digest(secret), revoked_at=None, node__removed_at=None
-            )
+            NodeCredential.objects.filter(digest=secrets.digest(secret), revoked_at=None)
             .select_related("node__organization")
             .first()
         )
@@ -59,7 +61,11 @@ class NodeAuthentication(BaseAuthentication):
 
 
 class AgentView(OperationView):
-    """A path for agents. Every call, whatever comes of it, is a sign of life of its node."""
+    """A path for agents. Every call, whatever comes of it, is a sign of life of its node.
+
+    Its headers say what the agent can do and which it is; without them it is of the lowest level. The
+    credential of a node that was removed goes on serving, for guests that are still to be torn down there.
+    """
 
     authentication_classes = [NodeAuthentication]
 
@@ -71,11 +77,13 @@ class AgentView(OperationView):
         return node
 
     def relate(self, caller: Caller, operation: str | None) -> None:
-        heard = NodeHeartbeat.objects.filter(node=self.node)
-        if not heard.filter(seen_at__gt=Now() - _HEARTBEAT_EVERY).exists() and not heard.update(
-            seen_at=Now()
-        ):
-            NodeHeartbeat.objects.get_or_create(node=self.node, defaults={"seen_at": Now()})
+        level = self.request.headers.get(LEVEL_HEADER, str(BASE))
+        version = self.request.headers.get(VERSION_HEADER, "")
+        if not _LEVEL.fullmatch(level):
+            raise Invalid(f"{LEVEL_HEADER} must be a whole number from 1 to 9999.")
+        if not _VERSION.fullmatch(version):
+            raise Invalid(f"{VERSION_HEADER} must be at most 64 printable ASCII characters without spaces.")
+        hear(self.node, level=int(level), version=version)
 
 
 class AgentInventory(AgentView):

@@ -1,13 +1,17 @@
 """Hardware, as facts: nodes, their GPU units, generations of topology, and holds."""
 
+from nodes.models.fabric import Fabric, FabricAddress
 from nodes.models.gpu_model import GpuModel
 from nodes.models.gpu_unit import Gpu, GpuUnit
 from nodes.models.hold import Hold, HoldAudience, HoldUnit
 from nodes.models.location import Location
 from nodes.models.node import Node, NodeCredential, NodeHeartbeat
+from nodes.models.provider_application import ProviderApplication
 from nodes.models.topology import InventoryReport, TopologyGeneration
 
 __all__ = [
+    "Fabric",
+    "FabricAddress",
     "Gpu",
     "GpuModel",
     "GpuUnit",
@@ -19,5 +23,6 @@ __all__ = [
     "Node",
     "NodeCredential",
     "NodeHeartbeat",
+    "ProviderApplication",
     "TopologyGeneration",
 ]

@@ -32,6 +32,14 @@ class Node(models.Model):
     location = models.ForeignKey(
         "nodes.Location", models.PROTECT, null=True, blank=True, related_name="nodes"
     )
+    fabric = models.ForeignKey(
+        "nodes.Fabric",
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="nodes",
+        help_text="the InfiniBand fabric it is on",
+    )
     hostname = models.CharField(max_length=253)
     runtime = models.CharField(max_length=16, choices=Runtime, default=Runtime.QEMU)
     node_class = models.CharField(max_length=16, choices=Class, default=Class.PERSISTENT)
@@ -45,7 +53,10 @@ class Node(models.Model):
 
     owner_hold = models.CharField(max_length=16, choices=OwnerHold, default=OwnerHold.NONE, blank=True)
     terminate_at = models.DateTimeField(
-        null=True, blank=True, help_text="announced end of an offboarded node"
+        null=True, blank=True, help_text="when it will be removed, as announced; only ever moves earlier"
+    )
+    notice_seconds = models.PositiveIntegerField(
+        null=True, blank=True, help_text="how long an interruptible node announces its end before it"
     )
     removed_at = models.DateTimeField(null=True, blank=True)
 
@@ -59,11 +70,19 @@ class Node(models.Model):
 
     objects = NodeQuerySet.as_manager()
 
+    # What `with_status` adds to a row.
+    status: str
+
     class Meta:
         ordering = ("-created_at", "-id")
         indexes = [
             models.Index(fields=["organization", "-created_at", "-id"], name="node_org_newest"),
             models.Index(fields=["runtime"], condition=models.Q(removed_at=None), name="node_live_runtime"),
+            models.Index(
+                fields=["terminate_at"],
+                condition=models.Q(removed_at=None, terminate_at__isnull=False),
+                name="node_leaving",
+            ),
         ]
         constraints = [
             models.UniqueConstraint(

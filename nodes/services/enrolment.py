@@ -1,10 +1,14 @@
 """Nodes joining: the node's row, and the credential its agent will present."""
 
+from typing import Final
 from uuid import UUID
 
 from nodes.models import Location, Node, NodeCredential, NodeHeartbeat
 from openrelay.audit.services.record import Actor, record
 from openrelay.identity import secrets
+
+# How long an interruptible node announces its end before it, unless its token says otherwise.
+DEFAULT_NOTICE_SECONDS: Final = 30
 
 
 def enrol(
@@ -15,14 +19,19 @@ def enrol(
     node_class: str = Node.Class.PERSISTENT,
     runtime: str = Node.Runtime.QEMU,
     location: Location | None = None,
+    notice_seconds: int = DEFAULT_NOTICE_SECONDS,
 ) -> Node:
-    """Make a node of that organization. Its units come with its first inventory. Call it in a transaction."""
+    """Make a node of that organization. Its units come with its first inventory. Call it in a transaction.
+
+    `notice_seconds` is for interruptible nodes: how long before its end one announces it, unless it says.
+    """
     node = Node.objects.create(
         organization_id=organization_id,
         hostname=hostname,
         node_class=node_class,
         runtime=runtime,
         location=location,
+        notice_seconds=notice_seconds if node_class == Node.Class.INTERRUPTIBLE else None,
     )
     NodeHeartbeat.objects.create(node=node)
     record(
