@@ -91,3 +91,23 @@ class OccupancyQuerySet(models.QuerySet[Any]):
     def open(self) -> Self:
         """Occupancies that nobody has closed."""
         return self.filter(closed_at=None)
+
+
+class UsageSessionQuerySet(models.QuerySet[Any]):
+    """Usage sessions."""
+
+    def open(self) -> Self:
+        """Sessions of workloads that run now."""
+        return self.filter(ended_at=None)
+
+    def billable(self) -> Self:
+        """Sessions that cost something."""
+        return self.filter(non_billable=False)
+
+
+class VmTemplateQuerySet(models.QuerySet[Any]):
+    """Templates."""
+
+    def offered(self) -> Self:
+        """Templates that new VMs may start from."""
+        return self.filter(offered=True)

@@ -88,6 +88,10 @@ MATRIX: dict[str, dict[str, Any]] = {
     "get_vm": row("tenant", "tenant_viewer", "tenant_admin", rest=404, tenant_billing=403),
     "terminate_vm": row(*TENANTS_OWN, rest=404, tenant_viewer=403, tenant_billing=403),
     "list_gpu_models": everyone_but(rest=403),
+    "get_vm_burn": row("tenant", "tenant_viewer", "tenant_admin", rest=404, tenant_billing=403),
+    "list_locations": everyone_but(rest=403),
+    "list_vm_templates": everyone_but(rest=403),
+    "get_pricing": everyone_but(rest=403),
     "get_gpu_availability": everyone_but(*BILLING, rest=403),
     # Oneself.
     "whoami": everyone_but(rest=403),

@@ -13,8 +13,8 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from compute.models import SshKey, Workload
-from nodes.models import Gpu, GpuModel, GpuUnit, Hold, HoldAudience, HoldUnit, Node, NodeHeartbeat
+from compute.models import GpuPrice, OrgGpuPrice, SshKey, UsageSession, VmTemplate, Workload
+from nodes.models import Gpu, GpuModel, GpuUnit, Hold, HoldAudience, HoldUnit, Location, Node, NodeHeartbeat
 from openrelay import clock as database_clock
 from openrelay.audit.models import AuditEvent
 from openrelay.clock import Now
@@ -45,6 +45,10 @@ BUDGETS = {
     "list_org_ssh_keys": 3,
     "list_org_api_keys": 3,
     "list_gpu_models": 2,
+    "list_locations": 2,
+    "list_vm_templates": 4,
+    "get_pricing": 3,
+    "get_vm_burn": 7,
     "get_gpu_availability": 9,
     "list_audit_events": 2,
     "whoami": 2,
@@ -185,6 +189,48 @@ def gpu_models(fleet: Fleet, number: int) -> None:
     )
 
 
+def locations(fleet: Fleet, number: int) -> None:
+    Location.objects.bulk_create(
+        Location(slug=f"place-{number}-{n}", name=f"Place {n}", city="Oslo", country="NO", region="north")
+        for n in range(number)
+    )
+
+
+def templates(fleet: Fleet, number: int) -> None:
+    VmTemplate.objects.bulk_create(
+        VmTemplate(slug=f"template-{number}-{n}", name=f"Template {n}", filename="a.img", os_type="debian")
+        for n in range(number)
+    )
+
+
+def prices(fleet: Fleet, number: int) -> None:
+    gpu_models(fleet, number)
+    at = database_clock.read()
+    models = GpuModel.objects.filter(slug__startswith=f"model-{number}-")
+    values = [
+        {"gpu_model": model, "tier": "spot", "cents_per_gpu_hour": 1, "updated_at": at} for model in models
+    ]
+    GpuPrice.objects.bulk_create(GpuPrice(**row) for row in values)
+    OrgGpuPrice.objects.bulk_create(OrgGpuPrice(organization=fleet.tenant, **row) for row in values)
+
+
+def sessions(fleet: Fleet, number: int) -> None:
+    at, made = database_clock.read(), Workload.objects.filter(organization=fleet.tenant).latest("created_at")
+    UsageSession.objects.bulk_create(
+        UsageSession(
+            workload=made,
+            organization=fleet.tenant,
+            node=fleet.node,
+            node_owner=fleet.provider,
+            tier="community",
+            cents_per_hour=100,
+            started_at=at - HOUR * (number * 10 + n + 1),
+            ended_at=at - HOUR * (number * 10 + n),
+        )
+        for n in range(number)
+    )
+
+
 def events(fleet: Fleet, number: int) -> None:
     AuditEvent.objects.bulk_create(
         AuditEvent(
@@ -232,6 +278,10 @@ FILLERS: dict[str, tuple[str, Callable[[Fleet, int], None]]] = {
     "list_org_ssh_keys": ("tenant", ssh_keys),
     "list_org_api_keys": ("tenant", api_keys),
     "list_gpu_models": ("tenant", gpu_models),
+    "list_locations": ("tenant", locations),
+    "list_vm_templates": ("tenant", templates),
+    "get_pricing": ("tenant", prices),
+    "get_vm_burn": ("tenant", sessions),
     "get_gpu_availability": ("tenant", nodes),
     "list_audit_events": ("tenant", events),
     "whoami": ("tenant", nothing),

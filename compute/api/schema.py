@@ -4,6 +4,7 @@ from compute import states
 from compute.api import serializers
 from compute.api.schema_agent import AGENT
 from compute.api.schema_availability import AVAILABILITY, AVAILABILITY_EXAMPLE
+from compute.api.schema_money import MONEY
 from compute.models import Tier
 from openrelay.api.schema.book import Body, Code, Description, Operation
 from openrelay.api.schema.examples import H100, LUMEN, NODE, PUBLIC_KEY, SSH_KEY, TRAINER
@@ -81,6 +82,7 @@ SHAPES = {
         {"architecture": text(), "formFactor": text(), "interconnect": text(), "createdAt": time()},
     ),
     **AVAILABILITY,
+    **MONEY.shapes,
     **AGENT.shapes,
 }
 
@@ -312,6 +314,7 @@ OPERATIONS = {
         answer=listed("GpuAvailability"),
         example=AVAILABILITY_EXAMPLE,
     ),
+    **MONEY.operations,
     **AGENT.operations,
 }
 

@@ -54,6 +54,7 @@ class Workload(models.Model):
         "nodes.GpuModel", models.PROTECT, null=True, blank=True, related_name="workloads"
     )
     gpu_count = models.PositiveSmallIntegerField(default=0)
+    resource_size = models.CharField(max_length=64, blank=True, help_text="of a VM without GPUs")
     guest_vcpu = models.PositiveIntegerField(null=True, blank=True)
     guest_mem_mb = models.PositiveIntegerField(null=True, blank=True, help_text="MiB the guest got")
     requested_guest_mem_mb = models.PositiveIntegerField(null=True, blank=True, help_text="MiB asked for")
@@ -62,6 +63,9 @@ class Workload(models.Model):
         null=True, blank=True, help_text="the whole workload's rate; null where a contract sets it elsewhere"
     )
 
+    template = models.ForeignKey(
+        "compute.VmTemplate", models.PROTECT, null=True, blank=True, related_name="workloads"
+    )
     image_url = models.CharField(max_length=1024, blank=True)
     cloud_init = models.TextField(blank=True)
     env_vars = models.JSONField(default=dict, blank=True)

@@ -12,6 +12,7 @@ from compute.services import pool
 from compute.services.place import Refusal, Wanted, names, place, unknown_node
 from compute.services.ssh_keys import keys_of
 from nodes.models import GpuModel, Location, Node
+from compute.services.templates import template_for
 from nodes.services.locking import locked_for
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.clock import Now
@@ -72,24 +73,37 @@ def _resolve(caller: Caller, request: VmRequest) -> Wanted:
         )
     if not gpu_count:
         raise Invalid("gpuCount must be 1 or more: VMs without a GPU are not offered here.")
-    if request.template_id is not None:
-        raise Invalid("templateId names no VM template: none is offered here. Omit it.")
     if request.node_id is not None and (request.preferred_regions or request.allow_fallback):
         raise Invalid(
             "nodeId goes with neither preferredRegions nor allowFallback: a VM that names its node is placed "
             "there or nowhere."
         )
     return Wanted(
+    model_id = _model(request.gpu_model_id)
+    template = template_for(
+        request.template_id,
+        model_id=model_id,
+        gpu_count=gpu_count,
+        image_url=request.details.get("image_url"),
+    )
+    model_id = _model(request.gpu_model_id)
+    template = template_for(
+        request.template_id,
+        model_id=model_id,
+        gpu_count=gpu_count,
+        image_url=request.details.get("image_url"),
+    )
         name=request.name,
         gpu_count=gpu_count,
         tier=request.tier,
         keys=tuple(keys_of(caller.organization_id, request.ssh_key_ids)),
-        model_id=_model(request.gpu_model_id),
+        model_id=model_id,
         guest_mem_mb=request.guest_mem_mb,
         disk_gb=request.disk_size_gb,
         details={
             **request.details,
             "preferred_regions": list(request.preferred_regions),
+            "template": template,
             "allow_fallback": request.allow_fallback,
         },
     )

@@ -77,7 +77,7 @@ def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room
         event="vm.restarted",
         after=_placed(node, room),
     )
-    cents = rate(room.choice.model_id, workload.tier)
+    cents = rate(room.choice.model_id, workload.tier, workload.organization_id)
     asked = workload.requested_guest_mem_mb
     fresh: dict[str, Any] = {
         "node": node,
@@ -108,7 +108,7 @@ def _preempt(held: LockedNode, caller: Caller, room: Room) -> None:
 
 def _write(held: LockedNode, caller: Caller, wanted: Wanted, room: Room, *, named: bool) -> Workload:
     node, at, given = held.node, held.at, room.given
-    cents = rate(room.choice.model_id, wanted.tier)
+    cents = rate(room.choice.model_id, wanted.tier, caller.organization_id)
     workload = Workload(
         id=new_id(),
         organization_id=caller.organization_id,

@@ -1,54 +1,149 @@
-"""What a GPU costs by the hour."""
+"""What workloads cost by the hour."""
 
+from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import F, OuterRef, Subquery
+from django.db.models.functions import Coalesce
 
-from compute.models import GpuPrice, Tier
+from compute.models import GpuPrice, OrgGpuPrice, ResourceSize, Tier
 from nodes.models import GpuModel
 from openrelay import clock
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Invalid
+from openrelay.identity.models import Organization
+
+_MOST = 2**31 - 1
 
 
-def set_price(*, actor: Actor, gpu_model: GpuModel, tier: str, cents_per_gpu_hour: int) -> GpuPrice:
-    """Sell GPUs of a model at a tier ("community", "verified" or "spot") at that rate from now on.
+@dataclass(frozen=True, slots=True)
+class ListedPrice:
+    """What one GPU of a model costs an organization at a tier, in cents an hour."""
 
-    What runs keeps the rate it was placed at. The price that already stands changes nothing. Raises Invalid
-    (VALIDATION_ERROR) for a tier that there is none of, and a negative price.
+    model: GpuModel
+    tier: str
+    cents_per_gpu_hour: int
+
+
+def set_price(
+    *,
+    actor: Actor,
+    gpu_model: GpuModel,
+    tier: str,
+    cents_per_gpu_hour: int,
+    organization: Organization | None = None,
+) -> GpuPrice | OrgGpuPrice:
+    """Sell GPUs of a model at a tier ("community", "verified" or "spot") at that rate from now on; with
+    `organization`, to it alone.
+
+    What runs keeps the rate it started at. The price that already stands changes nothing. Raises Invalid
+    (VALIDATION_ERROR) for a tier that there is none of, and for a price out of range.
     """
     if tier not in Tier.values:
         raise Invalid(f"tier must be one of {', '.join(Tier.values)}.")
-    if cents_per_gpu_hour < 0:
-        raise Invalid("A price must be 0 cents or more.")
+    if not 0 <= cents_per_gpu_hour <= _MOST:
+        raise Invalid(f"A price must be from 0 to {_MOST} cents.")
     with transaction.atomic():
         at = clock.read()
-        price, made = GpuPrice.objects.select_for_update().get_or_create(
-            gpu_model=gpu_model,
-            tier=tier,
-            defaults={"cents_per_gpu_hour": cents_per_gpu_hour, "updated_at": at},
-        )
+        values = {"cents_per_gpu_hour": cents_per_gpu_hour, "updated_at": at}
+        price: GpuPrice | OrgGpuPrice
+        if organization is None:
+            price, made = GpuPrice.objects.select_for_update().get_or_create(
+                gpu_model=gpu_model, tier=tier, defaults=values
+            )
+        else:
+            price, made = OrgGpuPrice.objects.select_for_update().get_or_create(
+                organization=organization, gpu_model=gpu_model, tier=tier, defaults=values
+            )
         before = None if made else {"centsPerGpuHour": price.cents_per_gpu_hour}
         if not made and price.cents_per_gpu_hour == cents_per_gpu_hour:
             return price
         price.cents_per_gpu_hour, price.updated_at = cents_per_gpu_hour, at
         price.save()
-        record(
-            actor,
-            "price.set",
-            target_type="gpu_model",
-            target_id=gpu_model.pk,
-            before=before,
-            after={"tier": tier, "centsPerGpuHour": cents_per_gpu_hour},
-            at=at,
-        )
+        _record(actor, "price.set", gpu_model, tier, organization, at, before, cents_per_gpu_hour)
     return price
 
 
-def rate(gpu_model_id: UUID, tier: str) -> int | None:
-    """The cents of one GPU hour, or None where that model is not sold at that tier."""
-    return (
-        GpuPrice.objects.filter(gpu_model_id=gpu_model_id, tier=tier)
-        .values_list("cents_per_gpu_hour", flat=True)
-        .first()
+def drop_org_price(*, actor: Actor, organization: Organization, gpu_model: GpuModel, tier: str) -> bool:
+    """Have the organization pay what everybody pays; returns whether that changed anything."""
+    with transaction.atomic():
+        at = clock.read()
+        price = (
+            OrgGpuPrice.objects.select_for_update()
+            .filter(organization=organization, gpu_model=gpu_model, tier=tier)
+            .first()
+        )
+        if price is None:
+            return False
+        before = {"centsPerGpuHour": price.cents_per_gpu_hour}
+        price.delete()
+        _record(actor, "price.dropped", gpu_model, tier, organization, at, before, None)
+    return True
+
+
+def _record(
+    actor: Actor,
+    event: str,
+    gpu_model: GpuModel,
+    tier: str,
+    organization: Organization | None,
+    at: Any,
+    before: dict[str, Any] | None,
+    cents: int | None,
+) -> None:
+    record(
+        actor,
+        event,
+        target_type="gpu_model",
+        target_id=gpu_model.pk,
+        org_id=organization.pk if organization else None,
+        before=before,
+        after={"tier": tier, **({} if cents is None else {"centsPerGpuHour": cents})},
+        at=at,
     )
+
+
+def rate(gpu_model_id: UUID, tier: str, organization_id: UUID | None = None) -> int | None:
+    """The cents of one GPU hour for that organization, or None where that model is not sold at that tier."""
+    prices = GpuPrice.objects.filter(gpu_model_id=gpu_model_id, tier=tier)
+    if organization_id is None:
+        return prices.values_list("cents_per_gpu_hour", flat=True).first()
+    return prices.annotate(cents=_for(organization_id)).values_list("cents", flat=True).first()
+
+
+def size_rate(slug: str) -> int | None:
+    """The cents of an hour of a VM of that size, or None where there is no such size."""
+    return ResourceSize.objects.filter(slug=slug).values_list("cents_per_hour", flat=True).first()
+
+
+def listed(organization_id: UUID) -> list[ListedPrice]:
+    """What each GPU model that is offered costs that organization, by model and tier, in one query."""
+    rows = (
+        GpuPrice.objects.filter(gpu_model__hidden=False)
+        .select_related("gpu_model")
+        .annotate(cents=_for(organization_id))
+        .order_by("gpu_model__name", "gpu_model_id", "tier")
+    )
+    return [ListedPrice(row.gpu_model, row.tier, row.cents) for row in rows]
+
+
+def published() -> list[tuple[GpuModel, dict[str, int]]]:
+    """The models that have both a community and a verified rate, with their rates by tier, by name."""
+    found: dict[UUID, tuple[GpuModel, dict[str, int]]] = {}
+    rows = GpuPrice.objects.filter(gpu_model__hidden=False).select_related("gpu_model")
+    for row in rows.order_by("gpu_model__name", "gpu_model_id"):
+        found.setdefault(row.gpu_model_id, (row.gpu_model, {}))[1][row.tier] = row.cents_per_gpu_hour
+    return [
+        (model, rates)
+        for model, rates in found.values()
+        if Tier.COMMUNITY in rates and Tier.VERIFIED in rates
+    ]
+
+
+def _for(organization_id: UUID) -> Coalesce:
+    own = OrgGpuPrice.objects.filter(
+        organization_id=organization_id, gpu_model=OuterRef("gpu_model"), tier=OuterRef("tier")
+    )
+    return Coalesce(Subquery(own.values("cents_per_gpu_hour")[:1]), F("cents_per_gpu_hour"))

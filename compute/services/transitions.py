@@ -6,6 +6,7 @@ from typing import Any
 
 from compute import states
 from compute.models import Workload
+from compute.services import sessions
 from openrelay.audit.services.record import Actor, AuditEntry, record_all
 from openrelay.errors import Conflict
 
@@ -83,6 +84,7 @@ def move_all(
             workload.started_at = at
         for name, value in values.items():
             setattr(workload, name, value)
+    _account(workloads, {pk: before["status"] for pk, before in befores.items()}, target, reason, at)
     record_all(
         [
             AuditEntry(
@@ -99,3 +101,15 @@ def move_all(
             for workload in workloads
         ]
     )
+
+
+def _account(
+    workloads: Sequence[Workload], were: dict[Any, str], target: str, reason: str, at: datetime
+) -> None:
+    """Open or close the usage sessions of those that come to run, or cease to."""
+    if target == states.RUNNING:
+        starting = [workload for workload in workloads if were[workload.pk] != states.RUNNING]
+        sessions.open_sessions(starting, at)
+    else:
+        ended = [pk for pk, status in were.items() if status == states.RUNNING]
+        sessions.close_sessions(ended, at, reason=reason or target)

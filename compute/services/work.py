@@ -16,7 +16,7 @@ def work_for(node: Node) -> list[dict[str, Any]]:
     runs = list(
         Run.objects.open()
         .filter(node=node)
-        .select_related("workload__gpu_model")
+        .select_related("workload__gpu_model", "workload__template")
         .order_by("created_at", "id")
     )
     waits = waits_for(run for run in runs if run.desired == Run.Desired.RUNNING)
@@ -72,6 +72,7 @@ def _spec(workload: Workload, ssh_keys: list[str]) -> dict[str, Any]:
         "guestVcpu": workload.guest_vcpu,
         "diskSizeGb": workload.disk_size_gb,
         "sshKeys": ssh_keys,
+        "template": workload.template.filename if workload.template else None,
         "imageUrl": workload.image_url or None,
         "cloudInit": workload.cloud_init or None,
         "envVars": workload.env_vars or None,

@@ -68,6 +68,7 @@ def test_every_operation_answers_as_the_schema_says(world: World) -> None:
     _identity(world, tenant)
     nobody = world.caller("")
     nobody("GET", "/livez")
+    nobody("GET", "/v1/public/pricing")
     check("GET", "/readyz", APIClient().get("/readyz"))
     everything = {operation["operationId"] for _, _, operation in operations()}
     assert everything - world.answered == {"readyz"}
@@ -155,6 +156,9 @@ def _compute(world: World, tenant: Caller, agent: Caller) -> None:
     tenant("POST", f"/v1/vms/{listed['items'][0]['id']}/terminate")
     tenant("GET", "/v1/gpu-models")
     tenant("GET", "/v1/gpu-availability")
+    tenant("GET", f"/v1/vms/{listed['items'][0]['id']}/burn")
+    for name in ("locations", "vm-templates", "pricing"):
+        tenant("GET", f"/v1/{name}")
 
 
 def _identity(world: World, tenant: Caller) -> None:

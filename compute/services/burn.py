@@ -1,0 +1,75 @@
+"""What a workload and its organization spend: read from usage sessions and the clock, to the microsecond."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import connection
+
+from compute.models import UsageSession, Workload
+from compute.services.sessions import hourly_cents, open_session_of
+from openrelay import clock
+from openrelay.identity.models import Organization
+
+# At or below this an organization has nothing left to spend.
+FLOOR_CENTS = 0
+
+# Cents are counted down session by session, so that the parts shown add up to the whole.
+_ORG = """
+SELECT coalesce(sum(floor(extract(epoch FROM coalesce(ended_at, {now}) - started_at)
+                          * cents_per_hour / 3600)), 0),
+       coalesce(sum(cents_per_hour) FILTER (WHERE ended_at IS NULL), 0)
+FROM compute_usagesession WHERE organization_id = %s AND NOT non_billable
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Burn:
+    """The figures, in cents; `runway_hours` is None while nothing is spent."""
+
+    workload: Workload
+    session: UsageSession | None
+    cents_per_hour: int
+    accrued_cents: int | None  # of the open session
+    org_accrued_cents: int
+    org_cents_per_hour: int
+    org_available_cents: int
+
+    @property
+    def runway_hours(self) -> float | None:
+        """How long what is available lasts at this rate; 0 once it is used up."""
+        if not self.org_cents_per_hour:
+            return None
+        return max(0.0, (self.org_available_cents - FLOOR_CENTS) / self.org_cents_per_hour)
+
+
+def burn(workload: Workload) -> Burn:
+    """What the workload costs and its organization spends, now. Five queries, whatever has run.
+
+    Without an open session the rate is the one that the next would lock. An organization whose balance
+    nobody has set has none.
+    """
+    at = clock.read()
+    session = open_session_of(workload)
+    cents = session.cents_per_hour if session else hourly_cents(workload) or 0
+    balance = Organization.objects.values_list("balance_cents", flat=True).get(pk=workload.organization_id)
+    with connection.cursor() as cursor:
+        cursor.execute(_ORG.format(now=settings.CLOCK_SQL), [workload.organization_id])
+        accrued, per_hour = (int(value) for value in cursor.fetchone())
+    return Burn(
+        workload=workload,
+        session=session,
+        cents_per_hour=cents,
+        accrued_cents=_accrued(session, at) if session else None,
+        org_accrued_cents=accrued,
+        org_cents_per_hour=per_hour,
+        org_available_cents=(balance or 0) - accrued,
+    )
+
+
+def _accrued(session: UsageSession, at: datetime) -> int:
+    """Whole cents that the session has come to."""
+    if session.non_billable:
+        return 0
+    microseconds = max(timedelta(), at - session.started_at) // timedelta(microseconds=1)
+    return microseconds * session.cents_per_hour // 3_600_000_000

@@ -1,0 +1,102 @@
+"""Recording from when to when workloads run, and at which rate: in the transaction that changes their state.
+
+A session opens when a workload comes to run and closes when it no longer does, for whatever reason; while it
+is interrupted there is none. Restarting in place leaves it open.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from compute.models import Claim, Run, UsageSession, UsageUnit, Workload
+from compute.services.prices import rate, size_rate
+from nodes.models import HoldUnit, Node
+from openrelay.ids import new_id
+
+
+def open_sessions(workloads: Sequence[Workload], at: datetime) -> None:
+    """Open a session for each of the workloads, which come to run at `at`, under the lock of their node.
+
+    The rate is what the organization pays at this moment, and stays; the workloads' own price follows it.
+    """
+    if not workloads:
+        return
+    ids = [workload.pk for workload in workloads]
+    runs = dict(Run.objects.wanted().filter(workload_id__in=ids).values_list("workload_id", "pk"))
+    owners = dict(
+        Node.objects.filter(pk__in={workload.node_id for workload in workloads}).values_list(
+            "pk", "organization_id"
+        )
+    )
+    claims: dict[UUID, list[Claim]] = {}
+    for row in Claim.objects.filter(workload_id__in=ids).select_related("unit").order_by("unit_id"):
+        claims.setdefault(row.workload_id, []).append(row)
+    units = [row.unit_id for rows in claims.values() for row in rows]
+    held = {
+        unit_id: (hold_id, released)
+        for unit_id, hold_id, released in HoldUnit.objects.in_term(at)
+        .filter(unit_id__in=units)
+        .values_list("unit_id", "hold_id", "released")
+    }
+    sessions, parts = [], []
+    for workload in workloads:
+        cents = hourly_cents(workload)
+        mine = claims.get(workload.pk, [])
+        owner_id = owners[workload.node_id]
+        session = UsageSession(
+            id=new_id(),
+            workload=workload,
+            run_id=runs.get(workload.pk),
+            organization_id=workload.organization_id,
+            node_id=workload.node_id,
+            node_owner_id=owner_id,
+            tier=workload.tier,
+            gpu_model_id=workload.gpu_model_id,
+            gpu_count=workload.gpu_count,
+            resource_size=workload.resource_size,
+            cents_per_hour=cents or 0,
+            non_billable=owner_id == workload.organization_id
+            and bool(mine)
+            and all(row.hold_id is not None for row in mine),
+            started_at=at,
+        )
+        sessions.append(session)
+        for row in mine:
+            hold_id, released = held.get(row.unit_id, (None, False))
+            parts.append(
+                UsageUnit(
+                    session=session,
+                    unit_id=row.unit_id,
+                    gpu_count=row.unit.gpu_count,
+                    hold_id=hold_id,
+                    released=released,
+                    own=row.hold_id is not None and row.hold_id == hold_id,
+                )
+            )
+        if cents is not None and workload.price_per_hour_cents != cents:
+            Workload.objects.filter(pk=workload.pk).update(price_per_hour_cents=cents)
+            workload.price_per_hour_cents = cents
+    UsageSession.objects.bulk_create(sessions)
+    UsageUnit.objects.bulk_create(parts)
+
+
+def close_sessions(workload_ids: Collection[UUID], at: datetime, *, reason: str) -> None:
+    """Close the open sessions of those workloads, which cease to run at `at` for `reason`."""
+    if workload_ids:
+        UsageSession.objects.open().filter(workload_id__in=workload_ids).update(
+            ended_at=at, end_reason=reason[:300]
+        )
+
+
+def hourly_cents(workload: Workload) -> int | None:
+    """What an hour of the workload costs by today's prices; None where it is not for sale by them."""
+    if workload.gpu_count and workload.gpu_model_id is not None:
+        cents = rate(workload.gpu_model_id, workload.tier, workload.organization_id)
+        return None if cents is None else cents * workload.gpu_count
+    return size_rate(workload.resource_size) if workload.resource_size else None
+
+
+def open_session_of(workload: Workload) -> UsageSession | None:
+    """The session that the workload accrues to now, if it runs."""
+    session: UsageSession | None = UsageSession.objects.open().filter(workload=workload).first()
+    return session
