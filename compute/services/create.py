@@ -11,8 +11,8 @@ from compute.placement import counts, sums
 from compute.services import pool
 from compute.services.place import Refusal, Wanted, names, place, unknown_node
 from compute.services.ssh_keys import keys_of
-from nodes.models import GpuModel, Location, Node
 from compute.services.templates import template_for
+from nodes.models import GpuModel, Location, Node
 from nodes.services.locking import locked_for
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.clock import Now
@@ -78,21 +78,14 @@ def _resolve(caller: Caller, request: VmRequest) -> Wanted:
             "nodeId goes with neither preferredRegions nor allowFallback: a VM that names its node is placed "
             "there or nowhere."
         )
+    model_id = _model(request.gpu_model_id)
+    template = template_for(
+        request.template_id,
+        model_id=model_id,
+        gpu_count=gpu_count,
+        image_url=request.details.get("image_url"),
+    )
     return Wanted(
-    model_id = _model(request.gpu_model_id)
-    template = template_for(
-        request.template_id,
-        model_id=model_id,
-        gpu_count=gpu_count,
-        image_url=request.details.get("image_url"),
-    )
-    model_id = _model(request.gpu_model_id)
-    template = template_for(
-        request.template_id,
-        model_id=model_id,
-        gpu_count=gpu_count,
-        image_url=request.details.get("image_url"),
-    )
         name=request.name,
         gpu_count=gpu_count,
         tier=request.tier,
@@ -102,8 +95,8 @@ def _resolve(caller: Caller, request: VmRequest) -> Wanted:
         disk_gb=request.disk_size_gb,
         details={
             **request.details,
-            "preferred_regions": list(request.preferred_regions),
             "template": template,
+            "preferred_regions": list(request.preferred_regions),
             "allow_fallback": request.allow_fallback,
         },
     )
