@@ -32,7 +32,6 @@ class Simulation:
         self._base_url = base_url
         self._http = http
         self._read_at: tuple[int, int] | None = None
-        self._dirty = False
         self._nodes: dict[str, SimulatedNode] = {}
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
@@ -62,8 +61,6 @@ class Simulation:
                 self._not_before[node_id] = time.monotonic() + min(5.0, 0.25 * 2**failures)
                 if failures in (1, 10) or failures % 100 == 0:
                     log.warning("node %s cannot speak to the control plane: %s", node_id, error)
-            finally:
-                self._save()
 
     def _read(self) -> None:
         """Take the credentials file when it is new; one that is half written is tried at the next turn."""
@@ -90,7 +87,7 @@ class Simulation:
                     http=self._http,
                     base_url=self._base_url,
                     clock=time.time,
-                    remember=self._save_soon,
+                    remember=self._save,
                 )
         log.info("playing the agents of %d nodes", len(self._nodes))
 
@@ -101,14 +98,11 @@ class Simulation:
             return {}
         return {node_id: Memory.from_json(memory) for node_id, memory in kept.items()}
 
-    def _save_soon(self) -> None:
-        self._dirty = True
-
     def _save(self) -> None:
-        """Write the memory in one step: whoever reads it finds all of the old one or all of the new."""
-        if not self._dirty:
-            return
-        self._dirty = False
+        """Write the memory at once, so that nothing is said that a later process would not know of.
+
+        In one step: whoever reads it finds all of the old one or all of the new.
+        """
         fresh = self._memory_path.with_suffix(".new")
         fresh.write_text(
             json.dumps({node_id: memory.as_json() for node_id, memory in self._memories.items()})
