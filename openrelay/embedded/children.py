@@ -12,7 +12,7 @@ from openrelay.embedded.processes import Program
 FIRST_DELAY = 0.3
 LAST_DELAY = 10.0
 # A process that has run this many seconds has recovered: its next end is a first one.
-SETTLED = 30.0
+SETTLED = 10.0
 # The log is shown when a process keeps ending, not at the first kill.
 SHOW_LOG_AT = 3
 
