@@ -71,6 +71,10 @@ class Stage:
         """A VM as its owner sees it."""
         return self.server.got("vms.get_vm", vm_id, client=who.client)
 
+    def named(self, who: Actor, vm_id: str) -> str:
+        """A VM as it is shown: its name says more to a reader than its id."""
+        return f"VM {self.vm(who, vm_id).name}"
+
     def runs(self, who: Actor, vm_id: str) -> None:
         """Wait until the VM's guest runs."""
         self.server.until(f"VM {vm_id} starting to run", lambda: self.vm(who, vm_id).status == "running")
@@ -124,7 +128,8 @@ class Stage:
 
     def tidy(self) -> None:
         """End what a tour made and did not end: this one, or one that was interrupted."""
-        self.hardware.restore()
+        if self.hardware.restore():
+            time.sleep(3)  # what the agent was just sending of it is to be over
         for node in self.demo["nodes"]["vm"]:
             for row in self.server.got(
                 "reservations.list_node_reservations", node, client=self.operator.client

@@ -8,6 +8,13 @@ from typing import Any
 from openrelay.demo.asking import code_of, expect, told
 from openrelay.demo.stage import GET, Stage
 
+INTRODUCTION = (
+    "A tour of OpenRelay at {url}, by the published client.",
+    "The actors are organizations of the demo: the operator runs the platform, the desk looks after capacity",
+    "for others, and tenant, buyer and outsider are customers. What the tour makes, and ends again, is named",
+    "{mark}",
+)
+
 
 class Tour(Stage):
     """The story, step by step."""
@@ -15,11 +22,8 @@ class Tour(Stage):
     def run(self) -> None:
         """Tell all of it. Raises Surprise at the first answer that is not what it should be."""
         with self.alone():
-            self.say(f"A tour of OpenRelay at {self.demo['baseUrl']}, by the published client.")
-            self.say(
-                "The actors are organizations of the demo: the operator runs the platform; the desk looks"
-            )
-            self.say("after capacity for others; tenant, buyer and outsider are customers.")
+            for line in INTRODUCTION:
+                self.say(line.format(url=self.demo["baseUrl"], mark=self.mark))
             self.knock()
             self.tidy()
             mine, other, third = self.choose()
@@ -132,7 +136,7 @@ class Tour(Stage):
         expect(bool(spot), f"{bought} spot VMs were bought, and none of them landed on {mine}")
         expect(units[other].state == "free", f"{other} was not released, and is {units[other].state}")
         self.runs(self.buyer, spot)
-        self.sees(self.buyer, f"has {bought} spot VMs; VM {spot} runs on {mine}")
+        self.sees(self.buyer, f"has {bought} spot VMs; {self.named(self.buyer, spot)} runs on {mine}")
 
         self.step("An ordinary request never lands on reserved units, released or not")
         answer = self.create_vm(self.buyer, "ordinary", gpu_model_id=self.model, tier="community")
@@ -165,7 +169,9 @@ class Tour(Stage):
             f"the dry run would terminate {dry.would_terminate} and skip {dry.would_skip}, not just {spot}",
         )
         expect(self.vm(self.buyer, spot).status == "running", "a dry run ended the VM")
-        self.sees(self.desk, f"would terminate VM {spot} and nobody else; nothing has changed")
+        self.sees(
+            self.desk, f"would terminate {self.named(self.buyer, spot)} and nobody else; nothing has changed"
+        )
 
         self.step("and takes it back")
         done = self.server.got(
@@ -184,9 +190,9 @@ class Tour(Stage):
             f"reclaiming terminated {done.terminated} and skipped {done.skipped}",
         )
         expect(done.released_unit_ids == [], "the unit is still released")
-        self.sees(self.desk, f"terminated VM {spot}")
+        self.sees(self.desk, f"terminated {self.named(self.buyer, spot)}")
         ended = self.vm(self.buyer, spot)
-        self.sees(self.buyer, f"VM {spot} is {ended.status}: {ended.status_reason}")
+        self.sees(self.buyer, f"{self.named(self.buyer, spot)} is {ended.status}: {ended.status_reason}")
         expect(
             (ended.status, ended.status_reason) == ("terminated", "spot_reclaimed_by_capacity_owner"),
             f"the VM is {ended.status}: {ended.status_reason}",
@@ -201,7 +207,7 @@ class Tour(Stage):
         own: str = answer.parsed.id
         self.runs(self.tenant, own)
         on = self.claimed(own)
-        self.sees(self.tenant, f"VM {own} runs on {', '.join(on)}")
+        self.sees(self.tenant, f"{self.named(self.tenant, own)} runs on {', '.join(on)}")
         expect(
             len(on) == 1 and on <= {mine, other}, f"the tenant's VM is on {on}, which is not reserved to it"
         )
@@ -225,7 +231,9 @@ class Tour(Stage):
             expect(not seen.reserved_free_gpus, "in review something still counts as reserved to the tenant")
             self.availability(self.outsider)
             expect(self.vm(self.tenant, own).status == "running", "a review ended a workload")
-            self.sees(self.tenant, f"VM {own} runs on: a review withholds, and ends nothing")
+            self.sees(
+                self.tenant, f"{self.named(self.tenant, own)} runs on: a review withholds, and ends nothing"
+            )
 
             self.step("The operator re-affirms it on the hardware as it is now")
             self.reaffirm()
@@ -261,7 +269,7 @@ class Tour(Stage):
         expect(now.status == "cancelled", f"after cancelling the reservation is {now.status}")
         expect(self.vm(self.tenant, own).status == "running", "cancelling ended a workload")
         self.sees(self.operator, f"the reservation is {now.status}")
-        self.sees(self.tenant, f"VM {own} is running")
+        self.sees(self.tenant, f"{self.named(self.tenant, own)} is running")
 
         self.step("Everybody ends their VMs, and all is as it was")
         self.tidy()
