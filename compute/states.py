@@ -33,6 +33,8 @@ VM_EXITED: Final = "vm_exited"
 SPOT_RECLAIMED: Final = "spot_reclaimed_by_capacity_owner"
 SPOT_PREEMPTED: Final = "spot_preempted_for_reservation_tenant"
 NODE_REMOVED: Final = "node_removed"
+NODE_LOST: Final = "node_lost"
+NODE_LEAVING: Final = "node leaving at "  # and the RFC 3339 time: of a running workload
 
 
 def sources(target: str) -> tuple[str, ...]:

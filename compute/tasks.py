@@ -1,10 +1,23 @@
 """Compute's background work: each task calls one service, and may run twice or late."""
 
+import logging
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from celery import shared_task
 
-from compute.services import teardown
+from compute.services import draining, interruption, teardown
+
+log = logging.getLogger(__name__)
+
+
+def _each(ids: Iterable[UUID], act: Callable[[UUID], object]) -> None:
+    """Act on each, in a transaction of its own; one that cannot be done must not keep the rest waiting."""
+    for pk in ids:
+        try:
+            act(pk)
+        except Exception:
+            log.exception("%s of %s failed; the next sweep tries again", act.__name__, pk)
 
 
 @shared_task(name="compute.tear_down")
@@ -16,5 +29,28 @@ def tear_down(run_id: str) -> None:
 @shared_task(name="compute.sweep_teardowns")
 def sweep_teardowns() -> None:
     """Report every run whose teardown is overdue and that nobody was told of."""
-    for run_id in teardown.overdue_ids():
-        teardown.report_overdue(run_id)
+    _each(teardown.overdue_ids(), teardown.report_overdue)
+
+
+@shared_task(name="compute.sweep_lost_nodes")
+def sweep_lost_nodes() -> None:
+    """Interrupt what runs on nodes that went silent, node by node."""
+    _each(interruption.lost_node_ids(), interruption.interrupt_lost)
+
+
+@shared_task(name="compute.sweep_interrupted")
+def sweep_interrupted() -> None:
+    """Give up what has been interrupted for too long."""
+    _each(interruption.overdue_ids(), interruption.give_up_on)
+
+
+@shared_task(name="compute.remove_leaving_node")
+def remove_leaving_node(node_id: str) -> None:
+    """Remove a node at its announced end."""
+    draining.remove_due(UUID(node_id))
+
+
+@shared_task(name="compute.sweep_leaving_nodes")
+def sweep_leaving_nodes() -> None:
+    """Remove every node whose announced end has come."""
+    _each(draining.due_node_ids(), draining.remove_due)

@@ -17,6 +17,9 @@ app.conf.beat_schedule = {
     **every(5, "reservations.announce_all_due"),
     **every(60, "reservations.arm_moments"),
     **every(10, "compute.sweep_teardowns"),
+    **every(5, "compute.sweep_lost_nodes"),
+    **every(5, "compute.sweep_leaving_nodes"),
+    **every(60, "compute.sweep_interrupted"),
     **every(3600, "api.delete_expired_answers"),
     **every(3600, "audit.delete_expired"),
 }

@@ -79,7 +79,7 @@ def move_all(
             f"The state changed meanwhile; it can no longer become {target}. Look again and repeat."
         )
     for workload in workloads:
-        if target == states.RUNNING and befores[workload.pk]["status"] == states.DEPLOYING:
+        if target == states.RUNNING and workload.started_at is None:
             Workload.objects.filter(pk=workload.pk).update(started_at=at)
             workload.started_at = at
         for name, value in values.items():
@@ -99,6 +99,41 @@ def move_all(
                 at=at,
             )
             for workload in workloads
+        ]
+    )
+
+
+def restate(
+    workloads: Sequence[Workload], reason: str, *, event: str, actor: Actor, at: datetime, note: str = ""
+) -> None:
+    """Give workloads of one node another statusReason, their status being as it was, under the node's lock.
+
+    One audit event each, `event`; one that has that reason already is left out. Raises Conflict
+    (INVALID_STATE) when the status of one is no longer what was read.
+    """
+    changed = [workload for workload in workloads if workload.status_reason != reason[:300]]
+    if not changed:
+        return
+    befores = {workload.pk: facts(workload) for workload in changed}
+    rows = Workload.objects.filter(pk__in=befores, status__in={workload.status for workload in changed})
+    if rows.update(status_reason=reason[:300], updated_at=at) != len(changed):
+        raise Conflict("The state changed meanwhile. Look again and repeat.")
+    for workload in changed:
+        workload.status_reason, workload.updated_at = reason[:300], at
+    record_all(
+        [
+            AuditEntry(
+                actor=actor,
+                event=event,
+                target_type="vm",
+                target_id=workload.pk,
+                org_id=workload.organization_id,
+                before=befores[workload.pk],
+                after=facts(workload),
+                reason=note,
+                at=at,
+            )
+            for workload in changed
         ]
     )
 
