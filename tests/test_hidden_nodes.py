@@ -27,7 +27,7 @@ __all__ = ["fleet"]
 pytestmark = pytest.mark.django_db
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW")
-WITH_BODY = ("POST", "PUT", "PATCH")
+WITH_BODY = ("POST", "PATCH")
 UNDER_NODES = [route for route in ROUTES if route.path.startswith("v1/nodes/")]
 PATHS = sorted({route.path for route in UNDER_NODES})
 MALFORMED = ("x", "%00", "units", "..%20", "\u00e9", "a" * 300, INVENTED.upper(), f"{{{INVENTED}}}", "0")
@@ -153,7 +153,7 @@ def test_nobody_without_relation_can_tell_a_node_that_is_there(
         asker = Asker(secret)
         asker.ask("GET", "/v1/whoami")  # the first use of a key in a minute is noted
         for path, method, body in cases(thorough=who in THOROUGHLY):
-            pairs = [real, (INVENTED, "x"), ("x", real[1])]
+            pairs = [real, ("x", "x")]
             if "reservation_id" in path:
                 pairs += [(real[0], INVENTED), (INVENTED, real[1])]
             invented = asker.ask(method, fill(path, INVENTED, INVENTED), body)

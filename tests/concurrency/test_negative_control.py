@@ -139,8 +139,8 @@ def test_a_spot_purchase_and_a_reclaim(
     key = factories.ssh_key(fleet.outsider)
     buyer = factories.caller(fleet.outsider)
     race = Race()
-    # The purchase has seen the unit on the market; then it is taken back.
-    monkeypatch.setattr(placing, "survey", after(race, placing.survey))
+    # The purchase has found room, the unit on the market; then it is taken back.
+    monkeypatch.setattr(placing, "find_room", after(race, placing.find_room))
     request = VmRequest(name="vm", ssh_key_ids=[str(key.pk)], gpu_count=1, tier="spot", disk_size_gb=20)
     bought, reclaimed = race.run(
         lambda: create_vm(caller=buyer, request=request), lambda: capacity.reclaim(**named)

@@ -309,7 +309,7 @@ def scenes(draw: st.DrawFn) -> dict[str, Any]:
 class DryRun(TestCase):
     """What a dry run says is what the real run does, and what the rule says."""
 
-    @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(scenes())
     def test_dry_run_and_reclaim_choose_the_same(self, scene: dict[str, Any]) -> None:
         provider, tenant = factories.organization(), factories.organization()
