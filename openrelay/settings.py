@@ -332,6 +332,7 @@ UNFOLD = {
                     _listed("Organizations", "corporate_fare", "identity_organization"),
                     _listed("People", "person", "identity_user"),
                     _listed("Memberships", "group", "identity_membership"),
+                    _listed("Roles", "assignment_ind", "identity_role"),
                     _listed("API keys", "vpn_key", "identity_apikey"),
                     _listed("Sessions", "login", "identity_sessiontoken"),
                 ],

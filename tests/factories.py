@@ -13,7 +13,7 @@ from openrelay.audit.actor import Actor
 from openrelay.clock import Now
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
-from openrelay.identity.models import ApiKey, Membership, Organization, SessionToken, User
+from openrelay.identity.models import ApiKey, Membership, Organization, Role, SessionToken, User
 from openrelay.identity.permissions import AREAS
 from openrelay.identity.services.callers import authenticate
 
@@ -74,6 +74,15 @@ def user(org: Organization, role: str = "owner", **fields: Any) -> User:
     person.save()
     Membership.objects.create(user=person, organization=org, role=role, invited_at=Now(), joined_at=Now())
     return person
+
+
+def role(org: Organization, maker: User, **fields: Any) -> Role:
+    """A role of `org`'s own, made by `maker`."""
+    at = clock.read()
+    values = {"name": f"Role {next(_numbers)}", "permissions": ["compute.operate"], **fields}
+    return Role.objects.create(
+        organization=org, created_by=maker, created_at=at, updated_by=maker, updated_at=at, **values
+    )
 
 
 def session(person: User, org: Organization) -> str:

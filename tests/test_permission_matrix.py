@@ -99,6 +99,13 @@ MATRIX: dict[str, dict[str, Any]] = {
     "get_permission_catalog": everyone_but(rest=403),
     "get_effective_access": everyone_but(rest=403),
     "check_access": everyone_but(*BILLING, rest=403),
+    "list_roles": everyone_but(*BILLING, rest=403),
+    "get_role": everyone_but(*BILLING, rest=403),
+    "create_role": row("tenant_admin", rest=403),
+    "update_role": row("tenant_admin", rest=403),
+    "delete_role": row("tenant_admin", rest=403),
+    "get_org": everyone_but(rest=403),
+    "list_org_members": everyone_but(rest=403),
     "list_audit_events": everyone_but(*BILLING, rest=403),
     # For a node's own credential.
     "agent_work": row(rest=401),
@@ -152,12 +159,16 @@ class World:
         self.client = Client(raise_request_exception=False)
         self.tenants_key = ApiKey.objects.filter(organization=fleet.tenant).latest("created_at").pk
 
+        maker = factories.user(fleet.tenant)
+        self.tenants_role = factories.role(fleet.tenant, maker).pk
+
     def url(self, route: Route, org: Any) -> str:
         names = {
             "<str:node_id>": self.fleet.node.pk,
             "<str:reservation_id>": self.reservation["id"],
             "<str:vm_id>": self.workload.pk,
             "<str:key_id>": self.tenants_key,
+            "<str:role_id>": self.tenants_role if route.method != "GET" else "viewer",
             "<str:org_id>": org,
         }
         path = "/" + route.path

@@ -18,7 +18,7 @@ from nodes.models import Gpu, GpuModel, GpuUnit, Hold, HoldAudience, HoldUnit, L
 from openrelay import clock as database_clock
 from openrelay.audit.models import AuditEvent
 from openrelay.clock import Now
-from openrelay.identity.models import ApiKey, Membership, Organization, User
+from openrelay.identity.models import ApiKey, Membership, Organization, Role, User
 from openrelay.identity.operations import OPERATIONS
 from openrelay.identity.services.callers import forget_keys
 from openrelay.ids import new_id
@@ -51,6 +51,10 @@ BUDGETS = {
     "get_vm_burn": 7,
     "get_gpu_availability": 9,
     "list_audit_events": 2,
+    "list_roles": 3,
+    "get_role": 3,
+    "get_org": 2,
+    "list_org_members": 2,
     "whoami": 2,
     "get_me": 2,
     "get_permission_catalog": 2,
@@ -264,6 +268,40 @@ def memberships(fleet: Fleet, number: int) -> None:
     )
 
 
+def roles(fleet: Fleet, number: int) -> None:
+    maker = factories.user(fleet.tenant)
+    members(fleet, number)
+    Role.objects.bulk_create(
+        Role(
+            organization=fleet.tenant,
+            name=f"Role {number} {n}",
+            permissions=["compute.read"],
+            created_by=maker,
+            created_at=Now(),
+            updated_by=maker,
+            updated_at=Now(),
+        )
+        for n in range(number)
+    )
+
+
+def members(fleet: Fleet, number: int) -> None:
+    own = factories.role(fleet.tenant, factories.user(fleet.tenant))
+    people = User.objects.bulk_create(
+        User(email=f"many-{number}-{n}@example.com", created_at=Now()) for n in range(number)
+    )
+    Membership.objects.bulk_create(
+        Membership(
+            user=person,
+            organization=fleet.tenant,
+            custom_role=own,
+            invited_at=Now(),
+            joined_at=Now(),
+        )
+        for person in people
+    )
+
+
 def nothing(fleet: Fleet, number: int) -> None:
     pass
 
@@ -284,6 +322,10 @@ FILLERS: dict[str, tuple[str, Callable[[Fleet, int], None]]] = {
     "get_vm_burn": ("tenant", sessions),
     "get_gpu_availability": ("tenant", nodes),
     "list_audit_events": ("tenant", events),
+    "list_roles": ("tenant", roles),
+    "get_role": ("tenant", roles),
+    "get_org": ("tenant", members),
+    "list_org_members": ("tenant", members),
     "whoami": ("tenant", nothing),
     "get_me": ("session", memberships),
     "get_permission_catalog": ("tenant", nothing),
@@ -312,6 +354,7 @@ def test_a_read_costs_the_same_for_ten_rows_as_for_a_thousand(route: Any, fleet:
         "<str:reservation_id>": reservation["id"],
         "<str:org_id>": org.pk,
         "<str:vm_id>": workload.pk,
+        "<str:role_id>": factories.role(fleet.tenant, factories.user(fleet.tenant)).pk,
     }
     path = "/" + route.path
     for name, value in names.items():

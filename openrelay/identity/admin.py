@@ -10,8 +10,9 @@ from unfold.decorators import display
 
 from openrelay.clock import Now
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter
-from openrelay.identity.models import ApiKey, Membership, Organization, SessionToken, User
+from openrelay.identity.models import ApiKey, Membership, Organization, Role, SessionToken, User
 from openrelay.identity.permissions import BUILTIN_ROLES
+from openrelay.identity.roles import builtin
 
 
 class RoleFilter(LookupFilter):
@@ -41,16 +42,26 @@ def with_life(rows: QuerySet[Any]) -> QuerySet[Any]:
     )
 
 
+def _held(row: Any) -> str:
+    """The role of a membership that came with its `custom_role`, by name."""
+    return str(row.custom_role) if row.custom_role else builtin(row.role).name
+
+
 class MembershipInline(FactsInline):
     """The members of an organization, or the organizations of a person."""
 
     model = Membership
-    fields = ("user", "organization", "role", "joined_at")
+    fields = ("user", "organization", "held", "joined_at")
+    readonly_fields = ("held",)
     ordering = ("organization__name", "user__email")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
-        return rows.select_related("user", "organization")
+        return rows.select_related("user", "organization", "custom_role")
+
+    @display(description="role")
+    def held(self, row: Any) -> str:
+        return _held(row)
 
 
 @admin.register(Organization)
@@ -117,12 +128,40 @@ class UserAdmin(FactsAdmin):
 class MembershipAdmin(FactsAdmin):
     """Who is in which organization, as what."""
 
-    list_display = ("user", "organization", "role", "invited_at", "joined_at")
+    list_display = ("user", "organization", "held", "invited_at", "joined_at")
     list_filter = (("organization", AutocompleteSelectFilter), RoleFilter)
-    list_select_related = ("user", "organization")
+    list_select_related = ("user", "organization", "custom_role")
     search_fields = ("user__email", "user__full_name", "organization__name")
     ordering = ("organization__name", "user__email")
-    id_fields = ("pk", "user", "organization")
+    id_fields = ("pk", "user", "organization", "custom_role")
+
+    @display(description="role", ordering="role")
+    def held(self, row: Any) -> str:
+        return _held(row)
+
+
+@admin.register(Role)
+class RoleAdmin(FactsAdmin):
+    """Roles that organizations made for themselves."""
+
+    list_display = ("name", "organization", "member_count", "permission_count", "updated_at", "created_at")
+    list_filter = (("organization", AutocompleteSelectFilter),)
+    list_select_related = ("organization",)
+    search_fields = ("name", "organization__name", "description")
+    ordering = ("organization__name", "name", "id")
+    id_fields = ("pk", "organization", "created_by", "updated_by")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.annotate(member_total=Count("memberships"))
+
+    @display(description="members", ordering="member_total")
+    def member_count(self, row: Any) -> int:
+        return int(row.member_total)
+
+    @display(description="permissions")
+    def permission_count(self, row: Any) -> int:
+        return len(row.permissions)
 
 
 @admin.register(ApiKey)

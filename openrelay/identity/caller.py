@@ -8,6 +8,7 @@ from typing import Literal
 from openrelay.audit.actor import SYSTEM, Actor
 from openrelay.errors import Forbidden
 from openrelay.identity.permissions import PLATFORM_ACTIONS, SESSION_ONLY_ACTIONS, role_actions
+from openrelay.identity.roles import HeldRole
 from openrelay.ids import parse_id
 
 Kind = Literal["user", "api_key", "node", "system"]
@@ -25,7 +26,12 @@ class Place:
     organization_id: uuid.UUID
     organization_name: str
     is_platform_ops: bool
-    role: str
+    held: HeldRole
+
+    @property
+    def actions(self) -> frozenset[str]:
+        """What the person may do there."""
+        return self.held.actions(platform_ops=self.is_platform_ops)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +52,17 @@ class Caller:
     key_id: uuid.UUID | None = None
     session_id: uuid.UUID | None = None
     node_id: uuid.UUID | None = None
-    role: str | None = None
+    # A person's role here.
+    held: HeldRole | None = None
     # A key's own ceiling, to tell what refused: the key or its maker's role.
     ceiling: frozenset[str] | None = None
     # Every organization a person may act in.
     places: tuple[Place, ...] = ()
+
+    @property
+    def role(self) -> str | None:
+        """The id of a person's role here."""
+        return self.held.id if self.held else None
 
     @property
     def principal(self) -> str:
@@ -105,20 +117,22 @@ class Caller:
     def in_org(self, organization_id: uuid.UUID | str) -> "Caller":
         """The caller acting in that organization.
 
-        Raises Forbidden (FORBIDDEN), the same for another's organization as for one that does not exist.
+        Raises Forbidden (FORBIDDEN), the same for another's organization as for one that does not exist; also
+        for an address that the role there does not serve from.
         """
         wanted = organization_id if isinstance(organization_id, uuid.UUID) else parse_id(organization_id)
         if wanted is not None and wanted == self.organization_id:
             return self
         for place in self.places:
             if place.organization_id == wanted:
+                place.held.check_address(self.actor.source_ip)
                 return dataclasses.replace(
                     self,
                     organization_id=place.organization_id,
                     organization_name=place.organization_name,
                     is_operator=place.is_platform_ops,
-                    role=place.role,
-                    actions=role_actions(place.role, platform_ops=place.is_platform_ops),
+                    held=place.held,
+                    actions=place.actions,
                 )
         raise Forbidden(FOREIGN_ORGANIZATION)
 

@@ -5,42 +5,51 @@ They are SQL by hand because they run on every request, and again in every chang
 
 import datetime as dt
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
 
 from openrelay.identity.caller import Place
+from openrelay.identity.roles import HeldRole, builtin
+
+# One of the organization's own roles, where that is what the place has.
+_OWN = "own.id, own.name, own.permissions, own.ip_ranges, own.endpoints, own.model_ids"
 
 _KEY = """
 SELECT key.id, key.name, key.prefix, key.permissions, key.ip_ranges, key.expires_at, key.revoked_at,
        key.last_used_at, org.id, org.name, org.is_platform_ops, key.created_by_id,
-       maker.is_active, place.role, {now}
+       maker.is_active, place.role, {own}, key.endpoints, key.model_ids, {now}
 FROM identity_apikey key
 JOIN identity_organization org ON org.id = key.organization_id
 LEFT JOIN identity_user maker ON maker.id = key.created_by_id
 LEFT JOIN identity_membership place ON place.user_id = key.created_by_id
      AND place.organization_id = key.organization_id AND place.joined_at IS NOT NULL
+LEFT JOIN identity_role own ON own.id = place.custom_role_id
 WHERE key.{column} = %s
 """
 
 _SESSION = """
 SELECT session.id, session.organization_id, session.expires_at, session.revoked_at,
-       person.id, person.is_active, org.id, org.name, org.is_platform_ops, place.role, {now}
+       person.id, person.is_active, org.id, org.name, org.is_platform_ops, place.role, {own}, {now}
 FROM identity_sessiontoken session
 JOIN identity_user person ON person.id = session.user_id
 LEFT JOIN identity_membership place ON place.user_id = person.id AND place.joined_at IS NOT NULL
 LEFT JOIN identity_organization org ON org.id = place.organization_id
+LEFT JOIN identity_role own ON own.id = place.custom_role_id
 WHERE session.{column} = %s
 ORDER BY org.name, org.id
 """
 
 _PERSON = """
 SELECT NULL, NULL, NULL, NULL, person.id, person.is_active,
-       org.id, org.name, org.is_platform_ops, place.role, {now}
+       org.id, org.name, org.is_platform_ops, place.role, {own}, {now}
 FROM identity_user person
 LEFT JOIN identity_membership place ON place.user_id = person.id AND place.joined_at IS NOT NULL
 LEFT JOIN identity_organization org ON org.id = place.organization_id
+LEFT JOIN identity_role own ON own.id = place.custom_role_id
 WHERE person.{column} = %s
 ORDER BY org.name, org.id
 """
@@ -55,6 +64,8 @@ class KeyFacts:
     prefix: str
     permissions: tuple[str, ...]
     ip_ranges: tuple[str, ...]
+    endpoints: tuple[str, ...]
+    models: tuple[str, ...]
     expires_at: dt.datetime | None
     revoked_at: dt.datetime | None
     last_used_at: dt.datetime | None
@@ -62,7 +73,7 @@ class KeyFacts:
     organization_name: str
     is_platform_ops: bool
     created_by: uuid.UUID | None
-    maker_role: str | None
+    maker_role: HeldRole | None
     at: dt.datetime
 
 
@@ -83,20 +94,21 @@ class SessionFacts:
 def key_by(column: str, value: uuid.UUID | str) -> KeyFacts | None:
     """The key whose `column` ("sha256" or "id") is `value`, in one query."""
     with connection.cursor() as cursor:
-        cursor.execute(_KEY.format(now=settings.CLOCK_SQL, column=column), [value])
+        cursor.execute(_KEY.format(own=_OWN, now=settings.CLOCK_SQL, column=column), [value])
         row = cursor.fetchone()
     if row is None:
         return None
     (key_id, name, prefix, permissions, ip_ranges, expires_at, revoked_at, last_used_at) = row[:8]
-    (organization_id, organization_name, is_platform_ops, created_by, maker_is_active, maker_role, at) = row[
-        8:
-    ]
+    (organization_id, organization_name, is_platform_ops, created_by, maker_is_active) = row[8:13]
+    endpoints, models, at = row[20:]
     return KeyFacts(
         id=key_id,
         name=name,
         prefix=prefix,
         permissions=tuple(permissions),
         ip_ranges=tuple(ip_ranges),
+        endpoints=tuple(endpoints),
+        models=tuple(models),
         expires_at=expires_at,
         revoked_at=revoked_at,
         last_used_at=last_used_at,
@@ -104,7 +116,7 @@ def key_by(column: str, value: uuid.UUID | str) -> KeyFacts | None:
         organization_name=organization_name,
         is_platform_ops=is_platform_ops,
         created_by=created_by,
-        maker_role=maker_role if maker_is_active else None,
+        maker_role=_held(row[13:20]) if maker_is_active else None,
         at=at,
     )
 
@@ -121,7 +133,7 @@ def person_by_id(user_id: uuid.UUID) -> SessionFacts | None:
 
 def _person(sql: str, column: str, value: uuid.UUID | str) -> SessionFacts | None:
     with connection.cursor() as cursor:
-        cursor.execute(sql.format(now=settings.CLOCK_SQL, column=column), [value])
+        cursor.execute(sql.format(own=_OWN, now=settings.CLOCK_SQL, column=column), [value])
         rows = cursor.fetchall()
     if not rows:
         return None
@@ -133,6 +145,26 @@ def _person(sql: str, column: str, value: uuid.UUID | str) -> SessionFacts | Non
         revoked_at=revoked_at,
         user_id=user_id,
         user_is_active=is_active,
-        places=tuple(Place(row[6], row[7], row[8], row[9]) for row in rows if row[6] is not None),
-        at=rows[0][10],
+        places=tuple(
+            Place(row[6], row[7], row[8], held)
+            for row in rows
+            if row[6] is not None and (held := _held(row[9:16])) is not None
+        ),
+        at=rows[0][16],
+    )
+
+
+def _held(columns: Sequence[Any]) -> HeldRole | None:
+    """The role of a place as its columns tell; None when there is no place."""
+    role, own_id, name, permissions, ip_ranges, endpoints, models = columns
+    if own_id is None:
+        return builtin(role) if role else None
+    return HeldRole(
+        id=str(own_id),
+        name=name,
+        custom=True,
+        permissions=tuple(permissions),
+        ip_ranges=tuple(ip_ranges),
+        endpoints=tuple(endpoints),
+        models=tuple(models),
     )

@@ -30,7 +30,7 @@ class Area:
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class BuiltinRole:
     """A built-in role. `everything` marks the ones that hold all an organization can have."""
 
     id: str
@@ -224,22 +224,22 @@ def _with(base: Iterable[str], *raised: str) -> tuple[str, ...]:
 BUILTIN_ROLES: Final = {
     role.id: role
     for role in (
-        Role("owner", "Owner", "Everything in the organization.", _TOP, everything=True),
-        Role("admin", "Admin", "Everything in the organization.", _TOP, everything=True),
-        Role(
+        BuiltinRole("owner", "Owner", "Everything in the organization.", _TOP, everything=True),
+        BuiltinRole("admin", "Admin", "Everything in the organization.", _TOP, everything=True),
+        BuiltinRole(
             "member",
             "Member",
             "Uses compute and sees the rest.",
             _with(_READS, "compute.write", "sshkey.write"),
         ),
-        Role(
+        BuiltinRole(
             "billing",
             "Billing",
             "Sees usage, balance and charges.",
             ("billing.read", "usage.read", "catalog.read", "member.read", "org.read", "self.read"),
         ),
-        Role("viewer", "Viewer", "Sees everything and changes nothing.", _READS),
-        Role(
+        BuiltinRole("viewer", "Viewer", "Sees everything and changes nothing.", _READS),
+        BuiltinRole(
             "inference",
             "Inference",
             "Calls models and sees what that used.",

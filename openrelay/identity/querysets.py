@@ -1,9 +1,10 @@
-"""Which keys and memberships belong to whom."""
+"""Which keys, roles and memberships belong to whom."""
 
 import uuid
 from typing import Any, Self
 
 from django.db import models
+from django.db.models.functions import Lower
 
 
 class ApiKeyQuerySet(models.QuerySet[Any]):
@@ -20,3 +21,23 @@ class MembershipQuerySet(models.QuerySet[Any]):
     def joined(self) -> Self:
         """Those that count: the person accepted."""
         return self.filter(joined_at__isnull=False)
+
+    def of_organization(self, organization_id: uuid.UUID) -> Self:
+        """One organization's, who was invited first before who came later."""
+        return self.filter(organization_id=organization_id).order_by("invited_at", "id")
+
+    def holders(self, organization_id: uuid.UUID) -> dict[str, int]:
+        """How many people hold each role of an organization, by the role's id; invited ones count."""
+        rows = self.filter(organization_id=organization_id).values_list("role", "custom_role")
+        return {
+            str(custom) if custom else role: number
+            for role, custom, number in rows.annotate(number=models.Count("id")).order_by()
+        }
+
+
+class RoleQuerySet(models.QuerySet[Any]):
+    """Queries over the roles that organizations made."""
+
+    def of_organization(self, organization_id: uuid.UUID) -> Self:
+        """One organization's own roles by name."""
+        return self.filter(organization_id=organization_id).order_by(Lower("name"), "id")

@@ -35,7 +35,7 @@ from nodes.models import (
 from openrelay import clock
 from openrelay.api.models import IdempotencyKey
 from openrelay.audit.models import AuditEvent
-from openrelay.identity.models import ApiKey, Membership, Organization, SessionToken, User
+from openrelay.identity.models import ApiKey, Membership, Organization, Role, SessionToken, User
 from reservations.models import Announcement, Reservation, ReservationManager
 
 _numbers = count(1)
@@ -63,6 +63,18 @@ def fill(rows: int) -> None:
             "role": "owner",
             "invited_at": at,
             "joined_at": at,
+        },
+    )
+    make(
+        Role,
+        lambda n, m: {
+            "organization": orgs[n],
+            "name": m,
+            "permissions": ["compute.read"],
+            "created_by": people[n],
+            "created_at": at,
+            "updated_by": people[n],
+            "updated_at": at,
         },
     )
     make(

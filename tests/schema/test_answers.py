@@ -7,7 +7,9 @@ import pytest
 from rest_framework.test import APIClient
 
 from nodes.models import Node
+from openrelay.audit.actor import SYSTEM
 from openrelay.identity.models import Organization
+from openrelay.identity.services.memberships import add_member
 from openrelay.ids import new_id
 from tests import factories
 from tests.schema.reading import check, operation_of, operations
@@ -171,6 +173,26 @@ def _identity(world: World, tenant: Caller) -> None:
         caller("GET", "/v1/authz/effective")
         caller("GET", "/v1/audit-events?limit=3")
     signed_in("GET", "/v1/me")
+    signed_in("GET", f"/v1/orgs/{org.pk}")
+    asked = {"name": "Night shift", "permissions": ["compute.operate"], "description": "d"}
+    narrowing = {"ipRanges": ["192.0.2.0/24"], "endpoints": ["e"], "models": ["m"]}
+    role = signed_in("POST", "/v1/roles", {**asked, **narrowing})
+    signed_in("POST", "/v1/roles", asked, status=409)
+    signed_in("POST", "/v1/roles", {"name": "x", "permissions": ["reservation.manage"]}, status=403)
+    tenant("POST", "/v1/roles", asked, status=403)
+    signed_in("PATCH", f"/v1/roles/{role['id']}", {"name": "Night", "ipRanges": []})
+    signed_in("PATCH", f"/v1/roles/{role['id']}", {}, status=400)
+    signed_in("PATCH", "/v1/roles/viewer", {"name": "Night"}, status=403)
+    other = factories.organization()
+    add_member(actor=SYSTEM, user_id=factories.user(other).pk, organization_id=org.pk, role=role["id"])
+    signed_in("GET", f"/v1/orgs/{org.pk}/members")
+    signed_in("GET", "/v1/roles")
+    signed_in("GET", "/v1/roles/owner")
+    signed_in("GET", f"/v1/roles/{new_id()}", status=404)
+    signed_in("DELETE", f"/v1/roles/{role['id']}", status=409)
+    spare = signed_in("POST", "/v1/roles", {**asked, "name": "Spare"})
+    signed_in("GET", f"/v1/roles/{spare['id']}")
+    signed_in("DELETE", f"/v1/roles/{spare['id']}", status=204)
     tenant("GET", "/v1/me", status=403)
     keys = f"/v1/orgs/{org.pk}/api-keys"
     budget = {"limitNanoUsd": 10**9, "period": "monthly"}

@@ -17,13 +17,14 @@ from openrelay.identity.operations import OPERATIONS, Access
 BEARER, NODE = "bearer", "nodeCredential"
 _WIDEST = 2**63
 # How the ids in paths are called; a second one in the same path keeps its longer name.
-_SHORT = {"reservation_id", "vm_id", "key_id", "role_id", "token_id", "webhook_id"}
+_SHORT = {"reservation_id", "vm_id", "key_id", "token_id", "webhook_id"}
 _IDS = {
     "org_id": "The organization. Its members and keys may name it; anyone else is refused.",
     "node_id": "The node.",
     "reservation_id": "The reservation.",
     "vm_id": "The VM or pod.",
     "key_id": "The key.",
+    "role_id": "A built-in role's name, such as `viewer`, or the id of one of the organization's own.",
 }
 _RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
 _KEY = {
@@ -77,11 +78,12 @@ def codes_of(operation: Operation, access: Access, path: str) -> dict[int, dict[
 def refusal(status: int, codes: dict[str, Code]) -> Schema:
     """The answer of one error status."""
     listed = "\n".join(f"- `{name}`: {code.when}" for name, code in codes.items())
+    shapes = {code.shape for code in codes.values()}
     answer: Schema = {
         "description": f"{HTTPStatus(status).phrase}.\n\n{listed}",
         "content": {
             "application/json": {
-                "schema": ref("Error"),
+                "schema": ref(shapes.pop() if len(shapes) == 1 else "Error"),
                 "examples": {
                     name: {"value": {"error": code.sentence, "code": name, **code.extra}}
                     for name, code in codes.items()

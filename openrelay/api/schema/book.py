@@ -45,13 +45,15 @@ class Body:
 class Code:
     """An error code: its status, when it is answered, and a sentence as it may read.
 
-    `extra` are further fields that such an answer carries.
+    `extra` are further fields that such an answer carries; `shape` is its shape, where every code of a status
+    has the same and it is not the common one.
     """
 
     status: int
     when: str
     sentence: str
     extra: Mapping[str, Any] = field(default_factory=dict)
+    shape: str = "Error"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ LUMEN: Final = "01985a3e-7c10-7d3a-9c51-2f4e8a6b1c03"  # a tenant
 BROKER: Final = "01985a3e-7c10-7d3a-9c51-2f4e8a6b1c04"  # manages reserved capacity for Northwind
 ADA: Final = "01985a3e-8f00-7b12-8a77-1d2c3b4a5f10"
 KEY: Final = "01985a3f-0a20-7e45-b1d3-4c5b6a798811"
+ROLE: Final = "01985a3f-1b28-7f56-92e4-6d7c8b9aa012"
 NODE: Final = "01985a3f-2b30-7c66-8e20-5a6b7c8d9e21"
 H100: Final = "01985a3f-1c00-7a01-9b02-0f1e2d3c4b31"
 RESERVATION: Final = "01985a40-3d40-7f88-a3c4-6b7a8f9e0d41"

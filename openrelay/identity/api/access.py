@@ -8,10 +8,17 @@ from rest_framework.response import Response
 
 from openrelay.api.views import OperationView
 from openrelay.errors import Invalid
-from openrelay.identity.api.presenters import catalog, key_restrictions, present, role_name
+from openrelay.identity.api.presenters import catalog, key_restrictions, present, role_restrictions
 from openrelay.identity.api.serializers import AccessCheckBody, EffectiveQuery
 from openrelay.identity.permissions import permissions_held
-from openrelay.identity.services.access import API_KEY, MEMBER, check_access, effective_access, role_is_held
+from openrelay.identity.services.access import (
+    API_KEY,
+    MEMBER,
+    Circumstances,
+    check_access,
+    effective_access,
+    role_is_held,
+)
 
 
 class CatalogView(OperationView):
@@ -49,13 +56,13 @@ class EffectiveView(OperationView):
                 principalId=str(found.principal_id),
                 actions=sorted(found.actions),
                 permissions=permissions_held(found.actions),
-                allModels=key is None or not key.model_ids,
-                models=key.model_ids or None if key else None,
+                allModels=found.models is None,
+                models=found.models,
                 active=found.active,
                 keyKind=key.kind if key else None,
-                restrictions=key_restrictions(key) if key else None,
-                roleId=found.role,
-                roleName=role_name(found.role) if found.role else None,
+                restrictions=key_restrictions(key) if key else role_restrictions(found.role),
+                roleId=found.role.id if found.role else None,
+                roleName=found.role.name if found.role else None,
             )
         )
 
@@ -73,7 +80,11 @@ class CheckView(OperationView):
             principal_type=body["principal_type"],
             principal_id=body["principal_id"],
             action=body["action"],
-            source_ip=body.get("source_ip", self.caller.actor.source_ip),
+            under=Circumstances(
+                source_ip=body.get("source_ip", self.caller.actor.source_ip),
+                endpoint=body.get("endpoint_id"),
+                model=body.get("model"),
+            ),
         )
         return Response(
             present(

@@ -9,7 +9,13 @@ from rest_framework.response import Response
 from openrelay import clock
 from openrelay.api.views import OperationView
 from openrelay.clock import rfc3339
-from openrelay.identity.api.presenters import key_budget, key_restrictions, org_membership, present, role_name
+from openrelay.identity.api.presenters import (
+    key_budget,
+    key_restrictions,
+    org_membership,
+    present,
+    role_restrictions,
+)
 from openrelay.identity.models import ApiKey, User
 
 
@@ -53,7 +59,8 @@ class WhoamiView(OperationView):
             userId=str(user.id),
             email=user.email,
             role=caller.role,
-            roleName=role_name(caller.role or ""),
+            roleName=caller.held.name if caller.held else None,
+            restrictions=role_restrictions(caller.held),
             availableOrgs=[org_membership(place) for place in caller.places],
             platformAdmin=True if caller.operates("reservation.manage") else None,
         )

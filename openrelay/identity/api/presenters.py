@@ -5,14 +5,17 @@ from typing import Any
 
 from openrelay.clock import rfc3339
 from openrelay.identity.caller import Place
-from openrelay.identity.models import ApiKey
+from openrelay.identity.cedar import policy
+from openrelay.identity.models import ApiKey, Membership, Organization, Role
 from openrelay.identity.permissions import (
     AREAS,
     BUILTIN_ROLES,
     KEY_TEMPLATES,
+    PERMISSIONS,
     SESSION_ONLY_ACTIONS,
-    role_actions,
+    BuiltinRole,
 )
+from openrelay.identity.roles import HeldRole
 
 
 def present(**fields: Any) -> dict[str, Any]:
@@ -20,20 +23,14 @@ def present(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def role_name(role: str) -> str:
-    """A role's name for people."""
-    known = BUILTIN_ROLES.get(role)
-    return known.name if known else role
-
-
 def org_membership(place: Place) -> dict[str, Any]:
     """One organization a person may act in, as OrgMembership."""
     return {
         "organizationId": str(place.organization_id),
         "name": place.organization_name,
-        "role": place.role,
-        "roleName": role_name(place.role),
-        "permissions": sorted(role_actions(place.role, platform_ops=place.is_platform_ops)),
+        "role": place.held.id,
+        "roleName": place.held.name,
+        "permissions": sorted(place.actions),
     }
 
 
@@ -69,6 +66,17 @@ def key_restrictions(key: ApiKey) -> dict[str, Any]:
     )
 
 
+def role_restrictions(role: HeldRole | None) -> dict[str, Any] | None:
+    """What narrows the holders of a role, as KeyRestrictions; None when nothing does."""
+    if role is None or not (role.ip_ranges or role.endpoints or role.models):
+        return None
+    return present(
+        ipRanges=list(role.ip_ranges) or None,
+        endpoints=list(role.endpoints) or None,
+        models=list(role.models) or None,
+    )
+
+
 def _key_common(key: ApiKey, at: dt.datetime) -> dict[str, Any]:
     return present(
         id=str(key.id),
@@ -100,6 +108,81 @@ def api_key_created(key: ApiKey, secret: str) -> dict[str, Any]:
         "organizationId": str(key.organization_id),
         "permissions": key.permissions,
     }
+
+
+def builtin_role(role: BuiltinRole, members: int, *, platform_ops: bool) -> dict[str, Any]:
+    """A built-in role that so many people hold, as Role."""
+    # What only operators can hold belongs to everything in their organization, and there alone.
+    everything = platform_ops and role.everything
+    top = {"reservation.capacity": "reservation.manage"} if everything else {}
+    return {
+        "id": role.id,
+        "name": role.name,
+        "description": role.description,
+        "builtin": True,
+        "permissions": [top.get(permission, permission) for permission in role.grants],
+        "memberCount": members,
+    }
+
+
+def custom_role(role: Role, members: int) -> dict[str, Any]:
+    """An organization's own role that so many people hold, as Role."""
+    unknown = [permission for permission in role.permissions if permission not in PERMISSIONS]
+    return present(
+        id=str(role.id),
+        name=role.name,
+        description=role.description or None,
+        builtin=False,
+        permissions=role.permissions,
+        ipRanges=role.ip_ranges or None,
+        endpoints=role.endpoints or None,
+        models=role.model_ids or None,
+        memberCount=members,
+        createdAt=rfc3339(role.created_at),
+        createdBy=str(role.created_by_id),
+        updatedAt=rfc3339(role.updated_at),
+        updatedBy=str(role.updated_by_id),
+        stale=f"{', '.join(unknown)} no longer exists and gives nothing. Set the permissions anew."
+        if unknown
+        else None,
+    )
+
+
+def custom_role_whole(role: Role, members: int, *, platform_ops: bool) -> dict[str, Any]:
+    """An organization's own role by itself, with its policy as text, as Role."""
+    text = policy(role.held(), role.organization_id, platform_ops=platform_ops)
+    return custom_role(role, members) | {"cedar": text}
+
+
+def organization(org: Organization) -> dict[str, Any]:
+    """An organization, as Organization."""
+    return {
+        "id": str(org.id),
+        "name": org.name,
+        "slug": org.slug,
+        "shortId": org.short_id,
+        "plan": org.plan,
+        "billingEmail": org.billing_email,
+        "accountStatus": org.account_status,
+        "isProvider": org.is_provider,
+        "createdAt": rfc3339(org.created_at),
+    }
+
+
+def member(place: Membership) -> dict[str, Any]:
+    """A person in an organization, joined with their user and role, as Member."""
+    own: Role | None = place.custom_role
+    known = BUILTIN_ROLES.get(place.role)
+    return present(
+        userId=str(place.user_id),
+        email=place.user.email,
+        fullName=place.user.full_name or None,
+        role=place.role_id,
+        roleName=own.name if own else known.name if known else place.role,
+        invitedAt=rfc3339(place.invited_at),
+        joinedAt=rfc3339(place.joined_at) if place.joined_at else None,
+        status="active" if place.joined_at else "invited",
+    )
 
 
 def catalog(*, list_inference: bool) -> dict[str, Any]:

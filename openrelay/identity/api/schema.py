@@ -1,11 +1,18 @@
 """What the operations on accounts, access and API keys take and answer, for the OpenAPI schema."""
 
 from openrelay.api.schema.book import Body, Code, Description, Operation
-from openrelay.api.schema.examples import ADA, KEY, LUMEN
+from openrelay.api.schema.examples import ADA, KEY, LUMEN, ROLE
 from openrelay.api.schema.shapes import listed, ref
 from openrelay.identity.api import serializers
 from openrelay.identity.api.schema_shapes import SHAPES
 from openrelay.identity.services.access import API_KEY
+
+_ROLE = {
+    "description": "What it is for.",
+    "ipRanges": "Networks in CIDR form: from elsewhere its holders are refused, and so are keys they made.",
+    "endpoints": "The only inference endpoints that its holders and their keys may call.",
+    "models": "The only models that its holders and their keys may call.",
+}
 
 BODIES = {
     serializers.KeyRestrictionsBody: Body(
@@ -61,6 +68,24 @@ BODIES = {
             "restrictions": "Fixed when the key is made.",
         },
     ),
+    serializers.CreateRoleBody: Body(
+        "CreateRoleRequest",
+        "A new role.",
+        {
+            "name": "A name for people, once in the organization whatever its case.",
+            **_ROLE,
+            "permissions": "Permission ids; whoever makes the role must hold every action of theirs.",
+        },
+    ),
+    serializers.UpdateRoleBody: Body(
+        "UpdateRoleRequest",
+        "A change of a role. What is absent stays as it is; an empty list removes a condition.",
+        {
+            "name": "The new name.",
+            **_ROLE,
+            "permissions": "All permission ids that the role is to have, in place of what it had.",
+        },
+    ),
     serializers.EffectiveQuery: Body(
         "EffectiveQuery",
         "Whose access to show.",
@@ -106,6 +131,24 @@ _KEY = {
         "spentNanoUsd": 0,
     },
 }
+
+_OWN_ROLE = {
+    "id": ROLE,
+    "name": "Night shift",
+    "description": "Restarts what hangs.",
+    "builtin": False,
+    "permissions": ["audit.read", "compute.operate"],
+    "ipRanges": ["192.0.2.0/24"],
+    "memberCount": 2,
+    "createdAt": "2026-11-02T09:30:00Z",
+    "createdBy": ADA,
+    "updatedAt": "2026-11-02T09:30:00Z",
+    "updatedBy": ADA,
+}
+_CEDAR = (
+    'permit (\n  principal in Role::"…",\n  action in [\n    Action::"compute.operate"\n  ],\n'
+    '  resource in Organization::"…"\n) when {\n  (context.sourceIp.isInRange(ip("192.0.2.0/24")))\n};\n'
+)
 
 OPERATIONS = {
     "whoami": Operation(
@@ -224,6 +267,102 @@ OPERATIONS = {
         },
         errors=("NOT_FOUND",),
     ),
+    "list_roles": Operation(
+        tag="roles",
+        summary="List roles",
+        description="Lists the built-in roles, then the organization's own by name, with how many people "
+        "have each. The role `inference` is listed only while somebody has it.",
+        answer=listed("Role"),
+        example=[
+            {
+                "id": "viewer",
+                "name": "Viewer",
+                "description": "Sees everything and changes nothing.",
+                "builtin": True,
+                "permissions": ["catalog.read", "compute.read"],
+                "memberCount": 4,
+            },
+            _OWN_ROLE,
+        ],
+    ),
+    "create_role": Operation(
+        tag="roles",
+        summary="Make a role",
+        description="Makes a role of the organization. It can give no more than the person who makes it "
+        "holds, and where their own role has conditions, the new one has to stay within them.",
+        body=serializers.CreateRoleBody,
+        body_example={
+            "name": "Night shift",
+            "description": "Restarts what hangs.",
+            "permissions": ["audit.read", "compute.operate"],
+            "ipRanges": ["192.0.2.0/24"],
+        },
+        answer=ref("Role"),
+        example={**_OWN_ROLE, "memberCount": 0, "cedar": _CEDAR},
+        errors=("ESCALATION_REFUSED", "INVALID_STATE"),
+    ),
+    "get_role": Operation(
+        tag="roles",
+        summary="Show a role",
+        description="Shows one role; the organization's own come with their policy as text.",
+        answer=ref("Role"),
+        example={**_OWN_ROLE, "cedar": _CEDAR},
+    ),
+    "update_role": Operation(
+        tag="roles",
+        summary="Change a role",
+        description="Changes one of the organization's own roles, for everyone who has it from their next "
+        "request on. The whole role as it would be is held to what the person who changes it holds. "
+        "Built-in roles are refused.",
+        body=serializers.UpdateRoleBody,
+        body_example={"permissions": ["compute.operate"], "ipRanges": []},
+        answer=ref("Role"),
+        example={**_OWN_ROLE, "permissions": ["compute.operate"], "cedar": _CEDAR},
+        errors=("ESCALATION_REFUSED", "INVALID_STATE"),
+    ),
+    "delete_role": Operation(
+        tag="roles",
+        summary="Delete a role",
+        description="Deletes one of the organization's own roles, provided nobody has it. Built-in roles "
+        "are refused.",
+        answer=None,
+        errors=("ROLE_IN_USE",),
+    ),
+    "get_org": Operation(
+        tag="organizations",
+        summary="Show an organization",
+        description="Shows the organization: its names, plan, billing address and the state of its account.",
+        answer=ref("Organization"),
+        example={
+            "id": LUMEN,
+            "name": "Lumen Labs",
+            "slug": "lumen",
+            "shortId": "k7m2qx9dpa",
+            "plan": "standard",
+            "billingEmail": "billing@example.com",
+            "accountStatus": "active",
+            "isProvider": False,
+            "createdAt": "2026-11-01T08:00:00Z",
+        },
+    ),
+    "list_org_members": Operation(
+        tag="organizations",
+        summary="List members",
+        description="Lists the people in the organization with their roles, in the order they came.",
+        answer=listed("Member"),
+        example=[
+            {
+                "userId": ADA,
+                "email": "ada@example.com",
+                "fullName": "Ada Example",
+                "role": "owner",
+                "roleName": "Owner",
+                "invitedAt": "2026-11-01T08:00:00Z",
+                "joinedAt": "2026-11-01T08:00:00Z",
+                "status": "active",
+            }
+        ],
+    ),
     "list_org_api_keys": Operation(
         tag="api_keys",
         summary="List API keys",
@@ -278,14 +417,23 @@ DESCRIPTION = Description(
     codes={
         "ESCALATION_REFUSED": Code(
             403,
-            "the key would hold more than its maker does; `permission` names what.",
+            "the key or role would hold more than its maker does; `permission` names what.",
             "A key cannot hold more than its maker, and you do not hold provider.write. Leave it out.",
             {"permission": "provider.write", "deniedBy": "role"},
+        ),
+        "ROLE_IN_USE": Code(
+            409,
+            "somebody has the role; `members` are their user ids.",
+            "The role Night shift is in use. Give whoever has it another role first: 1 person has it.",
+            {"members": [ADA]},
+            shape="RoleInUse",
         ),
     },
     tags={
         "account": "Who the caller is.",
         "access": "What can be granted, and who may do what.",
+        "roles": "What members may do, built-in and of an organization's own.",
+        "organizations": "An organization and its people.",
         "api_keys": "Credentials for programs.",
     },
 )

@@ -69,6 +69,34 @@ class UpdateApiKeyBody(StrictSerializer):
     restrictions = KeyRestrictionsBody(required=False)
 
 
+class CreateRoleBody(StrictSerializer):
+    """A new role."""
+
+    name = StrictCharField(max_length=100)
+    permissions = StrictListField(child=StrictCharField(max_length=64), max_length=200, allow_empty=False)
+    description = StrictCharField(max_length=2000, required=False, allow_blank=True)
+    ipRanges = StrictListField(
+        child=StrictCharField(max_length=50), required=False, max_length=20, source="ip_ranges"
+    )
+    endpoints = StrictListField(child=StrictCharField(max_length=200), required=False, max_length=100)
+    models = StrictListField(child=StrictCharField(max_length=200), required=False, max_length=100)
+
+
+class UpdateRoleBody(StrictSerializer):
+    """A change of a role; what is absent stays, an empty list removes a condition."""
+
+    name = StrictCharField(max_length=100, required=False)
+    permissions = StrictListField(
+        child=StrictCharField(max_length=64), required=False, max_length=200, allow_empty=False
+    )
+    description = StrictCharField(max_length=2000, required=False, allow_blank=True)
+    ipRanges = StrictListField(
+        child=StrictCharField(max_length=50), required=False, max_length=20, source="ip_ranges"
+    )
+    endpoints = StrictListField(child=StrictCharField(max_length=200), required=False, max_length=100)
+    models = StrictListField(child=StrictCharField(max_length=200), required=False, max_length=100)
+
+
 class EffectiveQuery(StrictSerializer):
     """Whose access to show; without both, the caller's own."""
 

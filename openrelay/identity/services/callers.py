@@ -1,7 +1,6 @@
 """From a credential to a caller, and again from a caller to what it is now."""
 
 import datetime as dt
-import ipaddress
 import threading
 import time
 import uuid
@@ -13,6 +12,7 @@ from openrelay import clock
 from openrelay.audit.actor import Actor
 from openrelay.errors import Forbidden, Unauthenticated
 from openrelay.identity import secrets
+from openrelay.identity.addresses import in_ranges
 from openrelay.identity.caller import FOREIGN_ORGANIZATION, Caller
 from openrelay.identity.lookups import KeyFacts, SessionFacts, key_by, person_by_id, session_by
 from openrelay.identity.permissions import (
@@ -20,7 +20,6 @@ from openrelay.identity.permissions import (
     PLATFORM_ACTIONS,
     SESSION_ONLY_ACTIONS,
     actions_of,
-    role_actions,
 )
 
 #: For how many seconds a key's look-up may serve further requests.
@@ -55,8 +54,8 @@ def authenticate(secret: str, *, source_ip: str, request_id: str) -> Caller:
     `source_ip` is where the request came from. A key's look-up of the last second may serve: what changes
     anything reads it again, in its own transaction.
 
-    Raises Unauthenticated (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden when a key is used from
-    an address outside its ranges.
+    Raises Unauthenticated (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden when a key or role is
+    used from an address outside its ranges.
     """
     if secret.startswith(secrets.API_KEY):
         return _from_key(secrets.digest(secret), source_ip, request_id)
@@ -146,6 +145,8 @@ def _key_caller(facts: KeyFacts, at: dt.datetime, source_ip: str, request_id: st
             "This API key may not be used from this address. Use it from one of its address ranges.",
             deniedBy="key",
         )
+    if facts.maker_role is not None:
+        facts.maker_role.check_address(source_ip)
     ceiling = actions_of(facts.permissions) | EVERYONE
     return Caller(
         kind="api_key",
@@ -167,19 +168,8 @@ def key_actions(facts: KeyFacts) -> frozenset[str]:
     if facts.created_by is not None:
         if facts.maker_role is None:
             return frozenset()
-        actions &= role_actions(facts.maker_role, platform_ops=facts.is_platform_ops)
+        actions &= facts.maker_role.actions(platform_ops=facts.is_platform_ops)
     return actions
-
-
-def in_ranges(address: str, ranges: tuple[str, ...]) -> bool:
-    """Whether an address lies in one of some CIDR ranges. What is no address lies in none."""
-    try:
-        ip = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
-        ip = ip.ipv4_mapped
-    return any(ip in ipaddress.ip_network(cidr, strict=False) for cidr in ranges)
 
 
 def _session_caller(
@@ -197,15 +187,16 @@ def _session_caller(
         if organization_id == session.organization_id:
             raise Unauthenticated("You are no longer a member of this session's organization. Sign in again.")
         raise Forbidden(FOREIGN_ORGANIZATION)
+    place.held.check_address(source_ip)
     return Caller(
         kind="user",
         organization_id=place.organization_id,
         organization_name=place.organization_name,
         is_operator=place.is_platform_ops,
-        actions=role_actions(place.role, platform_ops=place.is_platform_ops),
+        actions=place.actions,
         actor=Actor(f"user:{session.user_id}", source_ip, request_id),
         user_id=session.user_id,
         session_id=session.session_id,
-        role=place.role,
+        held=place.held,
         places=session.places,
     )

@@ -1,7 +1,6 @@
 """Make, list, revoke and edit API keys."""
 
 import datetime as dt
-import ipaddress
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,18 +9,14 @@ from django.db import transaction
 
 from openrelay import clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Forbidden, Invalid, NotFound
+from openrelay.errors import Invalid, NotFound
 from openrelay.identity import secrets
+from openrelay.identity.addresses import checked_ranges
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import ApiKey
-from openrelay.identity.permissions import (
-    KEY_TEMPLATES,
-    PERMISSIONS,
-    PLATFORM_ACTIONS,
-    actions_of,
-    permissions_held,
-)
+from openrelay.identity.permissions import KEY_TEMPLATES, PERMISSIONS, permissions_held
 from openrelay.identity.services.callers import forget_keys, reread
+from openrelay.identity.services.escalation import checked_permissions, refuse_escalation
 
 PERIODS = ("lifetime", "daily", "monthly")
 # "or_" and eight more: enough to tell keys apart, far too little to guess one.
@@ -83,12 +78,7 @@ def ceiling_of(
         if scope in _SCOPE_NEEDS and _SCOPE_NEEDS[scope] not in scopes:
             raise Invalid(f"scopes: {scope} goes only together with {_SCOPE_NEEDS[scope]}.")
     if permissions is not None:
-        for permission in permissions:
-            if permission not in PERMISSIONS:
-                raise Invalid(
-                    f"permissions: {permission[:60]!a} is not a permission. GET /v1/authz/catalog lists them."
-                )
-        return sorted(set(permissions))
+        return checked_permissions(permissions)
     if template is not None:
         known = KEY_TEMPLATES.get(template)
         if known is None:
@@ -120,7 +110,7 @@ def create_key(
         caller, at = reread(caller)
         caller.require("apikey.create")
         ceiling = ceiling_of(caller, permissions=permissions, template=template, scopes=scopes)
-        _refuse_escalation(caller, ceiling)
+        refuse_escalation(caller, ceiling, of="key")
         key, secret = _store(
             at=at,
             organization_id=caller.organization_id,
@@ -229,33 +219,6 @@ def edit_budget(*, caller: Caller, key_id: uuid.UUID, budget: Budget) -> ApiKey:
     return key
 
 
-def checked_ranges(ranges: Sequence[str]) -> list[str]:
-    """CIDRs in their canonical form. Raises Invalid (VALIDATION_ERROR) naming the one that is none."""
-    canonical = []
-    for position, text in enumerate(ranges):
-        try:
-            canonical.append(str(ipaddress.ip_network(text, strict=False)))
-        except ValueError:
-            raise Invalid(
-                f"restrictions.ipRanges[{position}] must be an address range such as 203.0.113.0/24."
-            ) from None
-    return canonical
-
-
-def _refuse_escalation(caller: Caller, ceiling: Sequence[str]) -> None:
-    beyond = sorted(actions_of(ceiling) - caller.actions)
-    if not beyond:
-        return
-    if not caller.is_operator and set(beyond) & PLATFORM_ACTIONS:
-        beyond = sorted(set(beyond) & PLATFORM_ACTIONS)
-    raise Forbidden(
-        f"A key cannot hold more than its maker, and you do not hold {', '.join(beyond)}. Leave it out.",
-        code="ESCALATION_REFUSED",
-        permission=beyond[0],
-        deniedBy=caller.denied_by(beyond[0]),
-    )
-
-
 def _store(
     *,
     at: dt.datetime,
@@ -279,7 +242,7 @@ def _store(
         prefix=secret[:_PREFIX_LENGTH],
         permissions=list(permissions),
         scopes=list(dict.fromkeys(scopes)),
-        ip_ranges=checked_ranges(restrictions.ip_ranges),
+        ip_ranges=checked_ranges(restrictions.ip_ranges, field="restrictions.ipRanges"),
         endpoints=list(restrictions.endpoints),
         model_ids=list(restrictions.models),
         budget_limit_nano_usd=budget.limit if budget else None,

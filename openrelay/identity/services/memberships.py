@@ -1,28 +1,31 @@
 """Who is in an organization, and as what."""
 
 import uuid
+from typing import Any
 
 from django.db import IntegrityError, transaction
 
 from openrelay import clock
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Conflict, Invalid, NotFound
-from openrelay.identity.models import Membership
+from openrelay.identity.models import Membership, Role
 from openrelay.identity.permissions import BUILTIN_ROLES
+from openrelay.identity.services.callers import forget_keys
+from openrelay.ids import parse_id
 
 
 def add_member(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID, role: str) -> Membership:
-    """Make a person a member who has joined.
+    """Make a person a member who has joined. `role` is a built-in role's id, or of one of the organization's.
 
     Raises Invalid (VALIDATION_ERROR) for an unknown role, Conflict (INVALID_STATE) for one who is a member
     already.
     """
-    _check_role(role)
     try:
         with transaction.atomic():
+            given = _given(role, organization_id)
             at = clock.read()
             membership = Membership.objects.create(
-                user_id=user_id, organization_id=organization_id, role=role, invited_at=at, joined_at=at
+                user_id=user_id, organization_id=organization_id, invited_at=at, joined_at=at, **given
             )
             record(
                 actor,
@@ -39,18 +42,19 @@ def add_member(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID, 
 
 
 def change_role(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID, role: str) -> None:
-    """Give a member another role.
+    """Give a member another role, as for `add_member`. It counts from their next request on.
 
     Raises Invalid (VALIDATION_ERROR) for an unknown role, NotFound for somebody who is no member.
     """
-    _check_role(role)
     with transaction.atomic():
         membership = _locked(user_id, organization_id)
-        before = membership.role
+        given = _given(role, organization_id)
+        before = membership.role_id
         if before == role:
             return
-        membership.role = role
-        membership.save(update_fields=["role"])
+        for name, value in given.items():
+            setattr(membership, name, value)
+        membership.save(update_fields=list(given))
         record(
             actor,
             "member.role_changed",
@@ -60,6 +64,7 @@ def change_role(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID,
             before={"role": before},
             after={"role": role},
         )
+        transaction.on_commit(forget_keys)
 
 
 def remove_member(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID) -> None:
@@ -73,8 +78,9 @@ def remove_member(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUI
             target_type="member",
             target_id=user_id,
             org_id=organization_id,
-            before={"role": membership.role},
+            before={"role": membership.role_id},
         )
+        transaction.on_commit(forget_keys)
 
 
 def _locked(user_id: uuid.UUID, organization_id: uuid.UUID) -> Membership:
@@ -88,6 +94,18 @@ def _locked(user_id: uuid.UUID, organization_id: uuid.UUID) -> Membership:
     return membership
 
 
-def _check_role(role: str) -> None:
-    if role not in BUILTIN_ROLES:
-        raise Invalid(f"role must be one of {', '.join(BUILTIN_ROLES)}.")
+def _given(role: str, organization_id: uuid.UUID) -> dict[str, Any]:
+    """The columns of a membership with that role; one of the organization's own is kept from going."""
+    if role in BUILTIN_ROLES:
+        return {"role": role, "custom_role": None}
+    wanted = parse_id(role)
+    own = (
+        Role.objects.select_for_update(no_key=True).filter(pk=wanted, organization_id=organization_id).first()
+        if wanted
+        else None
+    )
+    if own is None:
+        raise Invalid(
+            f"role must be one of {', '.join(BUILTIN_ROLES)}, or the id of one of the organization's own."
+        )
+    return {"role": "", "custom_role": own}

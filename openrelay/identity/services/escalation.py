@@ -1,0 +1,62 @@
+"""Nobody gives what they do not hold."""
+
+from collections.abc import Sequence
+
+from openrelay.errors import Forbidden, Invalid
+from openrelay.identity.addresses import within
+from openrelay.identity.caller import Caller
+from openrelay.identity.permissions import PERMISSIONS, PLATFORM_ACTIONS, actions_of
+
+
+def checked_permissions(permissions: Sequence[str]) -> list[str]:
+    """Permission ids sorted, each once. Raises Invalid (VALIDATION_ERROR) naming one that does not exist."""
+    for permission in permissions:
+        if permission not in PERMISSIONS:
+            raise Invalid(
+                f"permissions: {permission[:60]!a} is not a permission. GET /v1/authz/catalog lists them."
+            )
+    return sorted(set(permissions))
+
+
+def refuse_escalation(caller: Caller, permissions: Sequence[str], *, of: str) -> None:
+    """Refuse permissions that the caller does not hold; `of` is what would have them, "key" or "role".
+
+    Raises Forbidden (ESCALATION_REFUSED) with the first action that the caller lacks.
+    """
+    beyond = sorted(actions_of(permissions) - caller.actions)
+    if not beyond:
+        return
+    if not caller.is_operator and set(beyond) & PLATFORM_ACTIONS:
+        beyond = sorted(set(beyond) & PLATFORM_ACTIONS)
+    raise Forbidden(
+        f"A {of} cannot hold more than its maker, and you do not hold {', '.join(beyond)}. Leave it out.",
+        code="ESCALATION_REFUSED",
+        permission=beyond[0],
+        deniedBy=caller.denied_by(beyond[0]),
+    )
+
+
+def refuse_wider_conditions(
+    caller: Caller, *, ip_ranges: Sequence[str], endpoints: Sequence[str], models: Sequence[str]
+) -> None:
+    """Refuse conditions of a role that would let it go where the caller's own role does not.
+
+    Raises Forbidden (ESCALATION_REFUSED) naming the condition.
+    """
+    own = caller.held
+    if own is None:
+        return
+    wider = {
+        "ipRanges": bool(own.ip_ranges) and not (ip_ranges and within(ip_ranges, own.ip_ranges)),
+        "endpoints": bool(own.endpoints) and not (endpoints and set(endpoints) <= set(own.endpoints)),
+        "models": bool(own.models) and not (models and set(models) <= set(own.models)),
+    }
+    for name, refused in wider.items():
+        if refused:
+            raise Forbidden(
+                f"Your own role is narrowed by {name}, and a role that you make has to stay within. "
+                f"Give {name} that yours include.",
+                code="ESCALATION_REFUSED",
+                permission="role.manage",
+                deniedBy="role",
+            )
