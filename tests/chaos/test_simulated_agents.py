@@ -1,4 +1,4 @@
-"""The process that plays the nodes' agents: changed hardware is sent at once, and nothing said is forgotten."""
+"""The process that plays the agents: changed hardware is sent at once, and nothing said is forgotten."""
 
 import json
 from collections.abc import Iterator
