@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import pytest
 from django.db import connection
 from django.test import Client
@@ -20,6 +21,7 @@ from openrelay.identity.services.callers import forget_keys
 from tests import factories
 from tests.reservations import makers
 from tests.reservations.conftest import Fleet, fleet
+from tests.support.web import Server
 from tests.test_permission_matrix import INVENTED, ROUTES
 
 __all__ = ["fleet"]
@@ -242,6 +244,24 @@ def test_a_refusal_is_on_record_with_what_was_named(fleet: Fleet, reservation: d
     assert event.request_id == answer.headers["X-Request-Id"]
     assert event.after["operation"] == "cancel_node_reservation"
     assert event.after["status"] == 404
+
+
+def test_over_the_wire_too(server: Server, fleet: Fleet, reservation: dict[str, Any]) -> None:
+    secret = factories.api_key(fleet.tenant)
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {secret}"}, timeout=30) as http:
+        for route in UNDER_NODES:
+            told = []
+            for node, held in ((fleet.node.pk, reservation["id"]), (INVENTED, INVENTED), ("x", "x")):
+                answer = http.request(route.method, fill(route.path, node, held), content=b'{"unitIds": [')
+                headers = {
+                    name: value
+                    for name, value in answer.headers.items()
+                    if name not in ("date", "x-request-id")
+                }
+                assert answer.headers["x-request-id"]
+                told.append((answer.status_code, answer.content, headers))
+            assert told[0] == told[1] == told[2], route.operation
+            assert told[0][0] == 404
 
 
 HOSTILE_BODIES = [
