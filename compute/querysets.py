@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
+from django.apps import apps
 from django.db import models
-from django.db.models import Count, Q
+from django.db.models import Count, OuterRef, Q, Subquery
 
 from compute import states
 
@@ -35,6 +36,11 @@ class WorkloadQuerySet(models.QuerySet[Any]):
     def visible_to(self, caller: "Caller") -> Self:
         """Workloads of the organization that `caller` acts in. Nobody sees another's, operators included."""
         return self.filter(organization_id=caller.organization_id)
+
+    def with_guest(self) -> Self:
+        """Annotate `guest_observed`: what was last heard of the guest that each is to run; None for none."""
+        runs = apps.get_model("compute", "Run").objects.wanted().filter(workload=OuterRef("pk"))
+        return self.annotate(guest_observed=Subquery(runs.values("observed")[:1]))
 
     def active(self) -> Self:
         """Workloads that are not terminated."""

@@ -20,6 +20,7 @@ urlpatterns = [
     path("livez", health.livez),
     path("readyz", health.readyz),
     path("v1/", include(v1)),
+    path("api/", include("compute.api.urls_logs")),
     re_path(r"^openapi\.(?P<form>json|yaml)$", schema.openapi, name="openapi"),
     path("docs", schema.docs, name="docs"),
     path("", RedirectView.as_view(pattern_name="admin:index")),

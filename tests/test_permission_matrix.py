@@ -87,6 +87,27 @@ MATRIX: dict[str, dict[str, Any]] = {
     # A workload: first whose it is, then the action.
     "get_vm": row("tenant", "tenant_viewer", "tenant_admin", rest=404, tenant_billing=403),
     "terminate_vm": row(*TENANTS_OWN, rest=404, tenant_viewer=403, tenant_billing=403),
+    **dict.fromkeys(
+        ("get_vm_detail", "get_vm_metrics", "get_vm_ssh_keys"),
+        row("tenant", "tenant_viewer", "tenant_admin", rest=404, tenant_billing=403),
+    ),
+    **dict.fromkeys(
+        (
+            "stop_vm",
+            "restart_vm",
+            "reboot_vm",
+            "resize_vm_disk",
+            "set_vm_visibility",
+            "attach_vm_ssh_key",
+            "detach_vm_ssh_key",
+        ),
+        row(*TENANTS_OWN, rest=404, tenant_viewer=403, tenant_billing=403),
+    ),
+    # A console is not there for who may not read it.
+    **dict.fromkeys(
+        ("get_vm_logs", "get_pod_logs"), row("tenant", "tenant_viewer", "tenant_admin", rest=404)
+    ),
+    "delete_org_ssh_key": row(*TENANTS_OWN, rest=404, **dict.fromkeys((*VIEWERS, *BILLING), 403)),
     "list_gpu_models": everyone_but(rest=403),
     "get_vm_burn": row("tenant", "tenant_viewer", "tenant_admin", rest=404, tenant_billing=403),
     "list_locations": everyone_but(rest=403),
@@ -157,6 +178,7 @@ class World:
         self.secrets["dead"] = factories.api_key(fleet.platform, revoked_at=database_clock.read())
         self.secrets["node"] = factories.credential(fleet.node)
         self.client = Client(raise_request_exception=False)
+        self.tenants_ssh_key = factories.ssh_key(fleet.tenant).pk
         self.tenants_key = ApiKey.objects.filter(organization=fleet.tenant).latest("created_at").pk
 
         maker = factories.user(fleet.tenant)
@@ -167,7 +189,8 @@ class World:
             "<str:node_id>": self.fleet.node.pk,
             "<str:reservation_id>": self.reservation["id"],
             "<str:vm_id>": self.workload.pk,
-            "<str:key_id>": self.tenants_key,
+            "<str:pod_id>": self.workload.pk,
+            "<str:key_id>": self.tenants_ssh_key if "ssh-keys" in route.path else self.tenants_key,
             "<str:role_id>": self.tenants_role if route.method != "GET" else "viewer",
             "<str:org_id>": org,
         }

@@ -4,6 +4,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from compute.api.serializers import AgentReport
+from compute.services.guests import disks_to_delete
 from compute.services.reports import Guest, Report, take_report
 from compute.services.work import work_for
 from nodes.api.agent import AgentView
@@ -27,7 +28,14 @@ class AgentReports(AgentView):
     def post(self, request: Request) -> Response:
         """Take the node's account of its guests."""
         data = self.read(AgentReport)
-        report = Report(data["sequence"], data["complete"], tuple(Guest(**guest) for guest in data["guests"]))
+        report = Report(
+            data["sequence"],
+            data["complete"],
+            tuple(Guest(**guest) for guest in data["guests"]),
+        )
         taken = take_report(node=self.node, report=report, actor=self.caller.actor)
-        answer = {"tearDown": [str(run_id) for run_id in taken.tear_down]}
+        answer = {
+            "tearDown": [str(run_id) for run_id in taken.tear_down],
+            "deleteDisks": [str(pk) for pk in disks_to_delete(self.node, data["disks"])],
+        }
         return Response({**answer, "flagged": taken.flagged} if taken.flagged else answer)

@@ -5,13 +5,23 @@ from typing import Any
 
 from compute import states
 from compute.capacity import MIN_DISK_GB, Share, floor_mb, largest_guest_mb
-from compute.models import SshKey, Workload
+from compute.models import Run, SshKey, Workload
 from compute.placement import counts
 from compute.services.availability import ModelAvailability, Offer
+from compute.services.reach import endpoint
 from nodes.models import GpuModel
 from openrelay.clock import rfc3339
 
-_STAGES = {states.PENDING: "waiting_for_gpus", states.DEPLOYING: "starting"}
+
+def _stage(workload: Workload) -> str | None:
+    """Where a workload is on its way up: it waits for its GPUs, for its node to begin, or for the guest."""
+    if workload.status == states.PENDING:
+        return "waiting_for_gpus"
+    if workload.status != states.DEPLOYING:
+        return None
+    begun = getattr(workload, "guest_observed", None) == Run.Observed.STARTING
+    return "starting" if begun else "scheduled"
+
 
 
 def vm(workload: Workload) -> dict[str, Any]:
@@ -23,7 +33,7 @@ def vm(workload: Workload) -> dict[str, Any]:
         "organizationId": str(workload.organization_id),
         "status": workload.status,
         "statusReason": workload.status_reason or None,
-        "provisioningStage": _STAGES.get(workload.status),
+        "provisioningStage": _stage(workload),
         "tier": workload.tier,
         "capabilityTier": "pod" if workload.kind == Workload.Kind.POD else None,
         "createdAt": rfc3339(workload.created_at),
@@ -33,6 +43,7 @@ def vm(workload: Workload) -> dict[str, Any]:
         "gpuModelName": model.name if model else None,
         "gpuManufacturer": model.manufacturer if model else None,
         "imageUrl": workload.image_url or None,
+        "endpointUrl": endpoint(workload),
         "pricePerHourCents": workload.price_per_hour_cents,
         "public": workload.public,
     }

@@ -4,6 +4,7 @@ from compute import states
 from compute.api import serializers
 from compute.api.schema_agent import AGENT
 from compute.api.schema_availability import AVAILABILITY, AVAILABILITY_EXAMPLE
+from compute.api.schema_life import LIFE
 from compute.api.schema_money import MONEY
 from compute.models import Tier
 from openrelay.api.schema.book import Body, Code, Description, Operation
@@ -82,6 +83,7 @@ SHAPES = {
         {"architecture": text(), "formFactor": text(), "interconnect": text(), "createdAt": time()},
     ),
     **AVAILABILITY,
+    **LIFE.shapes,
     **MONEY.shapes,
     **AGENT.shapes,
 }
@@ -141,6 +143,7 @@ BODIES = {
             "publicKey": "One line as in an id_….pub file; options before the key are refused.",
         },
     ),
+    **LIFE.bodies,
     **AGENT.bodies,
 }
 
@@ -188,6 +191,7 @@ CODES = {
         "there are free GPUs, but not with that much memory and disk now.",
         "2 GPUs are free, but not with that much memory and disk now. Ask for less, or try later.",
     ),
+    **LIFE.codes,
 }
 
 _VM = {
@@ -314,6 +318,7 @@ OPERATIONS = {
         answer=listed("GpuAvailability"),
         example=AVAILABILITY_EXAMPLE,
     ),
+    **LIFE.operations,
     **MONEY.operations,
     **AGENT.operations,
 }
@@ -325,6 +330,7 @@ DESCRIPTION = Description(
     codes=CODES,
     tags={
         "vms": "Virtual machines.",
+        "pods": "Containers with GPUs.",
         "ssh_keys": "The keys that open them.",
         "catalog": "What there is to have, and how much of it.",
     },

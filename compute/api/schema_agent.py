@@ -68,7 +68,10 @@ _SHAPES = {
             "units": listed("AgentUnit", "Where it runs."),
             "waitsFor": ids("Earlier guests that may still be on these units: start it once they are gone."),
         },
-        {"spec": ref("AgentSpec")},
+        {
+            "spec": ref("AgentSpec"),
+            "reboots": integer("How often the guest is to have been rebooted since it first started."),
+        },
     ),
     "AgentWork": shape(
         "Every guest of the node that is not over.",
@@ -76,7 +79,10 @@ _SHAPES = {
     ),
     "AgentReportTaken": shape(
         "What became of a report.",
-        {"tearDown": ids("Guests named in the report that are to be torn down.")},
+        {
+            "tearDown": ids("Guests named in the report that are to be torn down."),
+            "deleteDisks": ids("Workloads named in `disks` whose disks are to be deleted."),
+        },
         {"flagged": text("What is odd about the report, in words; absent when nothing is.")},
     ),
 }
@@ -112,6 +118,7 @@ AGENT = Description(
                         "desired": "running",
                         "units": [{"address": "0000:10:00.0", "iommuGroup": 20, "gpus": ["0000:10:00.0"]}],
                         "waitsFor": [],
+                        "reboots": 0,
                         "spec": _SPEC,
                     }
                 ]
@@ -124,9 +131,13 @@ AGENT = Description(
             "counts, and only for that guest: one that is left out is as it was. A report that is "
             "incomplete, or older than one already taken, changes nothing; the reason is in `flagged`.",
             body=serializers.AgentReport,
-            body_example={"sequence": 41, "guests": [{"runId": RUN, "state": "running"}]},
+            body_example={
+                "sequence": 41,
+                "guests": [{"runId": RUN, "state": "running", "sshReady": True}],
+                "disks": [TRAINER],
+            },
             answer=ref("AgentReportTaken"),
-            example={"tearDown": []},
+            example={"tearDown": [], "deleteDisks": []},
         ),
     },
     shapes=_SHAPES,
@@ -138,6 +149,7 @@ AGENT = Description(
                 "sequence": "Grows with every report of the node; an older one is not taken.",
                 "complete": "False when the agent could not look at all of its guests.",
                 "guests": "One entry a guest.",
+                "disks": "The workloads whose disks the node keeps.",
             },
         ),
         serializers.GuestReport: Body(
@@ -148,6 +160,10 @@ AGENT = Description(
                 "state": "`stopped`, `failed`, `gone` and `never-started` say that it is not on its units "
                 "any more; the first of them that is said is final.",
                 "message": "More, for people.",
+                "sshReady": "Whether a probe on the node saw its SSH server answer.",
+                "console": "The tail of its console, when it is news; escape sequences are left out.",
+                "diskTotalBytes": "The size of its disk.",
+                "diskUsedBytes": "What of its disk is used.",
             },
         ),
     },

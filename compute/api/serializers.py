@@ -1,11 +1,14 @@
 """What compute's operations take: the shape alone, unknown fields refused."""
 
+import re
 from typing import Any
 
 from rest_framework import serializers
 
 from compute.capacity import MAX_DISK_GB, MIN_DISK_GB
 from compute.models import Run, Tier
+from compute.services.guests import CONSOLE_AT_MOST
+from compute.services.metrics import RANGES
 from openrelay.api.pagination import PageQuery
 from openrelay.api.serializers import (
     IdField,
@@ -21,6 +24,8 @@ from openrelay.api.serializers import (
 _MAX_GPUS = 4096
 _MAX_MIB = 2**31 - 1
 _MAX_SCRIPT = 256 * 1024
+# A terminal's escape sequences, and single control characters.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def _port(**kwargs: Any) -> StrictIntegerField:
@@ -97,11 +102,45 @@ class VmQuery(PageQuery):
     name = StrictCharField(required=False, max_length=128)
 
 
+class ResizeDisk(StrictSerializer):
+    """A disk to grow, in GB."""
+
+    newSizeGb = StrictIntegerField(min_value=MIN_DISK_GB, max_value=MAX_DISK_GB, source="new_size_gb")
+
+
+class SetVisibility(StrictSerializer):
+    """Who reaches an endpoint."""
+
+    public = StrictBooleanField()
+
+
+class AttachSshKey(StrictSerializer):
+    """A key to open a VM with."""
+
+    sshKeyId = StrictCharField(max_length=64, source="ssh_key_id")
+
+
+class MetricsQuery(StrictSerializer):
+    """The range of metrics to show."""
+
+    range = StrictChoiceField(list(RANGES), required=False, default="1h")
+
+
 class CreateSshKey(StrictSerializer):
     """A public key to add."""
 
     name = StrictCharField(max_length=128)
     publicKey = StrictCharField(max_length=16 * 1024, source="public_key")
+
+
+class ConsoleField(StrictCharField):
+    """What a guest wrote to its console: control characters but tab and newline are left out, not refused."""
+
+    def to_internal_value(self, data: Any) -> str:
+        """The text without what would move a reader's cursor."""
+        if isinstance(data, str):
+            data = _ESCAPES.sub("", data.replace("\r\n", "\n"))
+        return super().to_internal_value(data)
 
 
 class GuestReport(StrictSerializer):
@@ -110,6 +149,10 @@ class GuestReport(StrictSerializer):
     runId = IdField(source="run_id")
     state = StrictChoiceField([state for state in Run.Observed.values if state])
     message = StrictCharField(max_length=2000, required=False, allow_blank=True, default="")
+    sshReady = StrictBooleanField(required=False, source="ssh_ready")
+    console = ConsoleField(max_length=CONSOLE_AT_MOST, required=False, allow_blank=True)
+    diskTotalBytes = StrictIntegerField(min_value=0, required=False, source="disk_total_bytes")
+    diskUsedBytes = StrictIntegerField(min_value=0, required=False, source="disk_used_bytes")
 
 
 class AgentReport(StrictSerializer):
@@ -118,6 +161,7 @@ class AgentReport(StrictSerializer):
     sequence = StrictIntegerField(min_value=1, max_value=2**62)
     complete = StrictBooleanField(required=False, default=True)
     guests = GuestReport(many=True, allow_empty=True, max_length=1000)  # type: ignore[call-arg]
+    disks = StrictListField(child=IdField(), max_length=10_000, required=False, default=list)
 
     def validate_guests(self, guests: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """One word a run."""

@@ -5,8 +5,10 @@ from rest_framework.response import Response
 
 from compute.api import presenters, serializers
 from compute.models import SshKey
+from compute.services.attachments import delete_key
 from compute.services.ssh_keys import blocked_names, create_key
 from openrelay.api.views import OrgView
+from openrelay.ids import parse_id
 
 
 class OrgSshKeys(OrgView):
@@ -35,3 +37,14 @@ class CreateSshKey(OrgView):
         """Add an SSH public key."""
         data = self.read(serializers.CreateSshKey)
         return Response(presenters.ssh_key(create_key(caller=self.caller, **data)))
+
+
+class OneSshKey(OrgView):
+    """One SSH key of an organization."""
+
+    operations = {"DELETE": "delete_org_ssh_key"}
+
+    def delete(self, request: Request, org_id: str, key_id: str) -> Response:
+        """Delete an SSH key, unless a live VM or pod has no other."""
+        delete_key(caller=self.caller, ssh_key_id=parse_id(key_id))
+        return Response(status=204)

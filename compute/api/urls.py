@@ -2,16 +2,26 @@
 
 from django.urls import path
 
-from compute.api import agent, burn, catalog, prices, ssh_keys, vms
+from compute.api import agent, burn, catalog, guest, lifecycle, prices, ssh_keys, vm_keys, vms
 
 urlpatterns = [
     path("orgs/<str:org_id>/vms/create", vms.CreateVm.as_view()),
     path("orgs/<str:org_id>/vms", vms.OrgVms.as_view()),
     path("vms/<str:vm_id>", vms.OneVm.as_view()),
     path("vms/<str:vm_id>/burn", burn.VmBurn.as_view()),
+    path("vms/<str:vm_id>/detail", vms.VmDetail.as_view()),
+    path("vms/<str:vm_id>/metrics", guest.VmMetrics.as_view()),
+    path("vms/<str:vm_id>/reboot", lifecycle.RebootVm.as_view()),
+    path("vms/<str:vm_id>/resize-disk", lifecycle.ResizeVmDisk.as_view()),
+    path("vms/<str:vm_id>/restart", lifecycle.RestartVm.as_view()),
+    path("vms/<str:vm_id>/ssh-keys", vm_keys.VmSshKeys.as_view()),
+    path("vms/<str:vm_id>/ssh-keys/<str:key_id>", vm_keys.OneVmSshKey.as_view()),
+    path("vms/<str:vm_id>/stop", lifecycle.StopVm.as_view()),
     path("vms/<str:vm_id>/terminate", vms.TerminateVm.as_view()),
+    path("vms/<str:vm_id>/visibility", lifecycle.VmVisibility.as_view()),
     path("orgs/<str:org_id>/ssh-keys", ssh_keys.OrgSshKeys.as_view()),
     path("orgs/<str:org_id>/ssh-keys/create", ssh_keys.CreateSshKey.as_view()),
+    path("orgs/<str:org_id>/ssh-keys/<str:key_id>", ssh_keys.OneSshKey.as_view()),
     path("gpu-models", catalog.GpuModels.as_view()),
     path("gpu-availability", catalog.GpuAvailability.as_view()),
     path("locations", prices.Locations.as_view()),

@@ -5,11 +5,13 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from compute.api import presenters, serializers
+from compute.api import present_detail, presenters, serializers
 from compute.api.filters import filtered
 from compute.models import Workload
 from compute.services.create import VmRequest, create_vm
-from compute.services.terminate import find, terminate
+from compute.services.detail import detail
+from compute.services.own import find
+from compute.services.terminate import terminate
 from openrelay.api.pagination import paginate
 from openrelay.api.views import OperationView, OrgView
 from openrelay.identity.caller import Caller
@@ -55,7 +57,7 @@ class OrgVms(OrgView):
     def get(self, request: Request, org_id: str) -> Response:
         """List the organization's VMs, the newest first."""
         query = self.read_query(serializers.VmQuery)
-        rows = Workload.objects.visible_to(self.caller).vms().select_related("gpu_model")
+        rows = Workload.objects.visible_to(self.caller).vms().with_guest().select_related("gpu_model")
         if query["active_only"]:
             rows = rows.active()
         given = {name: query[name] for name in _FILTERS if name in query}
@@ -70,9 +72,10 @@ class VmView(OperationView):
     """A path under `/v1/vms/{id}`: another organization's VM is not there, whatever the caller may do."""
 
     workload: Workload
+    id_name = "vm_id"
 
     def enter(self, caller: Caller) -> Caller:
-        self.workload = find(caller, parse_id(self.kwargs["vm_id"]) or NOWHERE)
+        self.workload = find(caller, parse_id(self.kwargs[self.id_name]) or NOWHERE)
         return caller
 
 
@@ -84,6 +87,16 @@ class OneVm(VmView):
     def get(self, request: Request, vm_id: str) -> Response:
         """Show a VM or pod."""
         return Response(presenters.vm(self.workload))
+
+
+class VmDetail(VmView):
+    """One VM or pod in full."""
+
+    operations = {"GET": "get_vm_detail"}
+
+    def get(self, request: Request, vm_id: str) -> Response:
+        """Show all that is known of a VM or pod."""
+        return Response(present_detail.detail(detail(self.caller, self.workload.pk)))
 
 
 class TerminateVm(VmView):

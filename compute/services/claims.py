@@ -73,12 +73,13 @@ def occupancies_on(node: Node | UUID) -> list[OccupancyFacts]:
 
 
 def waits_for(runs: Iterable[Run]) -> dict[UUID, list[UUID]]:
-    """For each of the runs, the earlier runs that may still be on one of its units; a guest starts after
-    them.
+    """For each of the runs, the earlier runs that may still be on one of its units, and those of its own
+    workload on the same node, which may still have the disk; a guest starts after them.
 
-    One query. Runs that wait for nothing are left out.
+    One query, or two when one of the workloads ran before. Runs that wait for nothing are left out.
     """
-    ids = {run.pk for run in runs}
+    all_runs = list(runs)
+    ids = {run.pk for run in all_runs}
     if not ids:
         return {}
     open_on_units = (
@@ -95,6 +96,12 @@ def waits_for(runs: Iterable[Run]) -> dict[UUID, list[UUID]]:
             known = waits.setdefault(run_id, [])
             known += [other for other in before if other not in known]
         before.append(run_id)
+    again = {run.workload_id: run for run in all_runs if run.number > 1}
+    if again:
+        older = Run.objects.open().filter(workload_id__in=again).exclude(pk__in=ids)
+        for pk, workload_id, node_id in older.order_by("number").values_list("pk", "workload_id", "node_id"):
+            if node_id == again[workload_id].node_id and pk not in waits.get(again[workload_id].pk, ()):
+                waits.setdefault(again[workload_id].pk, []).append(pk)
     return waits
 
 

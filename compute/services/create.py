@@ -9,7 +9,8 @@ from compute.capacity import shape
 from compute.models import GpuPrice, Tier, Workload
 from compute.placement import counts, sums
 from compute.services import pool
-from compute.services.place import Refusal, Wanted, names, place, unknown_node
+from compute.services.place import names, place, unknown_node
+from compute.services.room import Refusal, Wanted
 from compute.services.ssh_keys import keys_of
 from compute.services.templates import template_for
 from nodes.models import GpuModel, Location, Node
@@ -57,7 +58,7 @@ def create_vm(*, caller: Caller, request: VmRequest, once: Once = NO_KEY) -> Wor
     wanted = _resolve(caller, request)
     if request.node_id is not None:
         return _on_named_node(caller, request.node_id, wanted, once)
-    return _in_the_pool(caller, request, wanted, once)
+    return in_the_pool(caller, request, wanted, once)
 
 
 def _resolve(caller: Caller, request: VmRequest) -> Wanted:
@@ -127,8 +128,8 @@ def _on_named_node(caller: Caller, node_id: str, wanted: Wanted, once: Once) -> 
     raise _refused([outcome], hardware, wanted, f"The node you named has no room: {outcome.sentence}.")
 
 
-def _in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once) -> Workload:
-    """Place on the best fit of the public pool, or raise.
+def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once = NO_KEY) -> Workload:
+    """Place on the best fit of the public pool, or raise what `create_vm` does.
 
     First every candidate that nobody is changing just now, then those that were; each decided under its lock,
     in a transaction of its own.
@@ -198,7 +199,7 @@ def _attempt(
     """Decide on one node under its lock; None when it is gone, or not to be waited for."""
     try:
         with locked_for(node_id, caller, once=once, skip_locked=skip_locked) as (held, caller):
-            caller.require("compute.create")
+            caller.require("compute.operate" if wanted.again else "compute.create")
             outcome = place(held, caller, wanted, named=named)
             if isinstance(outcome, Workload):
                 once.store(outcome)

@@ -14,6 +14,7 @@ from django.db import transaction
 from compute import states
 from compute.models import AgentState, FlaggedReport, Occupancy, Run
 from compute.services.claims import close, give_up, let_waiting_deploy
+from compute.services.guests import note_guests
 from compute.services.transitions import move
 from nodes.models import Node
 from nodes.services.locking import locked
@@ -36,6 +37,10 @@ class Guest:
     run_id: UUID
     state: str
     message: str = ""
+    ssh_ready: bool | None = None
+    console: str | None = None
+    disk_total_bytes: int | None = None
+    disk_used_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ def take_report(*, node: Node, report: Report, actor: Actor) -> Taken:
         _flag(node, report, doubt, actor)
         return Taken(doubt, ())
     runs = _runs(node, report)
+    note_guests([guest for guest in report.guests if guest.run_id in runs])
     if not any(_differs(runs[guest.run_id], guest) for guest in report.guests if guest.run_id in runs):
         flag = _oddities(node, report, runs)
         AgentState.objects.filter(node=node, last_sequence__lt=report.sequence).update(

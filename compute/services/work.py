@@ -51,7 +51,7 @@ def work_for(node: Node) -> list[dict[str, Any]]:
             "units": units.get(run.pk, []),
             "waitsFor": [str(other) for other in waits.get(run.pk, [])],
             **(
-                {"spec": _spec(run.workload, keys.get(run.workload_id, []))}
+                {"reboots": run.reboots, "spec": _spec(run.workload, keys.get(run.workload_id, []))}
                 if run.desired == Run.Desired.RUNNING
                 else {}
             ),

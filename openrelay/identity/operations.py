@@ -52,7 +52,7 @@ OPERATIONS: Final[dict[str, Access]] = {
     "get_vm": Access("compute.read"),
     "get_vm_burn": Access("compute.read"),
     "get_vm_detail": Access("compute.read"),
-    "get_vm_logs": Access("compute.read"),
+    "get_vm_logs": Access("compute.read", hidden=True),
     "get_vm_metrics": Access("compute.read"),
     "get_vm_ssh_keys": Access("compute.read"),
     "list_org_vms": Access("compute.read"),
@@ -64,7 +64,7 @@ OPERATIONS: Final[dict[str, Access]] = {
     "terminate_vm": Access("compute.delete"),
     # pods
     "create_pod": Access("compute.create"),
-    "get_pod_logs": Access("compute.read"),
+    "get_pod_logs": Access("compute.read", hidden=True),
     "list_pod_capacity": Access("compute.read"),
     "list_pods": Access("compute.read"),
     # catalog

@@ -155,12 +155,47 @@ def _compute(world: World, tenant: Caller, agent: Caller) -> None:
     agent("POST", "/v1/agent/reports", {"sequence": 1, "guests": []})
     agent("POST", "/v1/agent/reports", {"sequence": 99, "guests": [{"runId": "no"}]}, status=400)
     tenant("GET", "/v1/agent/work", status=401)
+    _life(world, tenant, agent, f"/v1/vms/{listed['items'][0]['id']}", str(key["id"]))
     tenant("POST", f"/v1/vms/{listed['items'][0]['id']}/terminate")
     tenant("GET", "/v1/gpu-models")
     tenant("GET", "/v1/gpu-availability")
     tenant("GET", f"/v1/vms/{listed['items'][0]['id']}/burn")
     for name in ("locations", "vm-templates", "pricing"):
         tenant("GET", f"/v1/{name}")
+
+
+def _life(world: World, tenant: Caller, agent: Caller, path: str, key_id: str) -> None:
+    """A VM that runs, is rebooted, stopped, grown and started again."""
+    logs = [f"/api/nomad/{kind}/{path.rpartition('/')[2]}/logs" for kind in ("vms", "pods")]
+    for log in logs:
+        assert not tenant("GET", log)["found"]
+    run = next(row for row in agent("GET", "/v1/agent/work")["runs"] if row["workloadId"] in path)
+    inside = {"sshReady": True, "console": "hello", "diskTotalBytes": 10**11, "diskUsedBytes": 10**9}
+    guest = {"runId": run["runId"], "state": "running", **inside}
+    agent("POST", "/v1/agent/reports", {"sequence": 200, "guests": [guest], "disks": [run["workloadId"]]})
+    assert tenant("GET", logs[0]) == {"found": True, "content": "hello"}
+    tenant("GET", f"{logs[0].replace('-', '')}", status=404)
+    assert tenant("GET", f"{path}/detail")["sshState"] == "ready"
+    tenant("GET", f"{path}/metrics?range=7d")
+    tenant("GET", f"{path}/metrics?range=2h", status=400)
+    tenant("POST", f"{path}/reboot", status=204)
+    tenant("POST", f"{path}/restart")
+    tenant("POST", f"{path}/visibility", {"public": True})
+    tenant("POST", f"{path}/resize-disk", {"newSizeGb": 300}, status=409)
+    tenant("POST", f"{path}/stop")
+    tenant("POST", f"{path}/stop", status=409)
+    tenant("POST", f"{path}/resize-disk", {"newSizeGb": 300}, status=204)
+    tenant("POST", f"{path}/resize-disk", {"newSizeGb": 10**6}, status=400)
+    tenant("POST", f"{path}/restart")
+    tenant("GET", f"{path}/detail")
+    spare = factories.ssh_key(world.tenant_org)
+    tenant("POST", f"{path}/ssh-keys", {"sshKeyId": str(new_id())}, status=404)
+    tenant("DELETE", f"{path}/ssh-keys/{key_id}", status=400)
+    tenant("DELETE", f"/v1/orgs/{world.tenant_org.pk}/ssh-keys/{key_id}", status=409)
+    tenant("POST", f"{path}/ssh-keys", {"sshKeyId": str(spare.pk)}, status=204)
+    tenant("GET", f"{path}/ssh-keys")
+    tenant("DELETE", f"{path}/ssh-keys/{spare.pk}", status=204)
+    tenant("DELETE", f"/v1/orgs/{world.tenant_org.pk}/ssh-keys/{spare.pk}", status=204)
 
 
 def _identity(world: World, tenant: Caller) -> None:

@@ -23,6 +23,7 @@ _IDS = {
     "node_id": "The node.",
     "reservation_id": "The reservation.",
     "vm_id": "The VM or pod.",
+    "pod_id": "The pod or VM.",
     "key_id": "The key.",
     "role_id": "A built-in role's name, such as `viewer`, or the id of one of the organization's own.",
 }

@@ -1,0 +1,70 @@
+"""How one workload reads in full. What is unset is absent."""
+
+from datetime import datetime
+from typing import Any
+
+from compute.api import presenters
+from compute.models import SshKey, Workload
+from compute.services.detail import Detail
+from openrelay.clock import rfc3339
+
+
+def detail(found: Detail) -> dict[str, Any]:
+    """A VmDetail."""
+    workload, guest, ssh = found.workload, found.guest, found.ssh
+    model, node = workload.gpu_model, workload.node
+    pod = workload.kind == Workload.Kind.POD
+    cents = workload.price_per_hour_cents
+    shown: dict[str, Any] = {
+        **presenters.vm(workload),
+        "healthy": found.healthy,
+        "resourceSize": "",
+        "updatedAt": rfc3339(workload.updated_at),
+        "startedAt": _time(workload.started_at),
+        "interruptedAt": _time(workload.interrupted_at),
+        "terminatedAt": _time(workload.terminated_at),
+        "guestMemMb": workload.guest_mem_mb,
+        "guestVcpu": workload.guest_vcpu,
+        "requestedGuestMemMb": workload.requested_guest_mem_mb,
+        "containerPort": workload.container_port,
+        "gpuInfo": {
+            "name": model.name,
+            "manufacturer": model.manufacturer,
+            "vramGb": model.vram_gb,
+            **({"pricePerHourCents": cents // workload.gpu_count} if cents and workload.gpu_count else {}),
+        }
+        if model
+        else None,
+        "nodeInfo": {"location": node.location.name} if node and node.location else None,
+        "diskTotalBytes": guest.disk_total_bytes if guest else None,
+        "diskUsedBytes": guest.disk_used_bytes if guest else None,
+        "hostDiskTotalGb": node.disk_total_gb if pod and node else None,
+        "hostDiskFreeGb": node.disk_free_gb if pod and node else None,
+        "sshHandle": ssh.handle,
+        "sshHost": ssh.host,
+        "sshPort": ssh.port,
+        "sshCommand": ssh.command,
+        "sshUser": ssh.user,
+        "sshReady": ssh.state == "ready",
+        "sshState": ssh.state,
+        "sshStateReason": ssh.reason,
+    }
+    for name in ("gpuModelName", "gpuManufacturer"):
+        shown.pop(name, None)
+    return {name: value for name, value in shown.items() if value is not None}
+
+
+def ssh_key(key: SshKey, *, attached: bool) -> dict[str, Any]:
+    """A VmSshKeyItem. Keys of other organizations open nothing here."""
+    return {
+        "id": str(key.pk),
+        "name": key.name,
+        "fingerprint": key.fingerprint,
+        "attached": attached,
+        "crossOrg": False,
+        "orgName": None,
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else rfc3339(moment)

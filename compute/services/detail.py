@@ -1,0 +1,38 @@
+"""All that is known of one workload."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from compute import states
+from compute.models import GuestState, Run, Workload
+from compute.services.reach import Ssh, ssh
+from nodes.models import Gpu
+from openrelay.errors import NotFound
+from openrelay.identity.caller import Caller
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """One workload with what is known of its guest; `healthy` while it runs as it should."""
+
+    workload: Workload
+    guest: GuestState | None
+    ssh: Ssh
+    healthy: bool
+
+
+def detail(caller: Caller, workload_id: UUID) -> Detail:
+    """All that is known of the caller's workload of that id. Three queries. Raises NotFound."""
+    workload: Workload | None = (
+        Workload.objects.visible_to(caller)
+        .with_guest()
+        .select_related("gpu_model", "node__location")
+        .filter(pk=workload_id)
+        .first()
+    )
+    if workload is None:
+        raise NotFound()
+    guest = GuestState.objects.filter(run__in=Run.objects.wanted().filter(workload=workload)).first()
+    failed = Gpu.objects.filter(unit__claims__workload=workload, failed_at__isnull=False).exists()
+    running = workload.status == states.RUNNING
+    return Detail(workload, guest, ssh(workload, guest), healthy=running and not failed)

@@ -1,0 +1,234 @@
+"""Restarting a workload: a reboot in place while it runs, a new run on its node while it does not."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db.models import F
+
+from compute import states
+from compute.models import GuestState, Run, Workload
+from compute.placement import choose
+from compute.services.claims import claims_on, occupancies_on
+from compute.services.create import VmRequest, in_the_pool
+from compute.services.own import find, on_its_node, refuse_state
+from compute.services.place import start_again
+from compute.services.room import Refusal, Wanted, find_room, options_for, uses
+from compute.services.transitions import move
+from nodes.models import GpuUnit, Node
+from nodes.services.locking import LockedNode
+from nodes.services.survey import UnitFacts, survey
+from openrelay.errors import Conflict, Invalid, Unavailable
+from openrelay.identity.caller import Caller
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What differs between kinds of workload: the code of a node without room, the units they run on, and
+    what else stands in the way of a start on the locked node (raises).
+    """
+
+    busy: str
+    alloc_class: str
+    admit: Callable[[LockedNode, Workload], None]
+
+
+def _admit_vm(held: LockedNode, workload: Workload) -> None:
+    """Nothing more: what a VM could lack is room."""
+
+
+def _admit_pod(held: LockedNode, workload: Workload) -> None:
+    if not _online(held):
+        raise Conflict(
+            f"The node that holds the volume of {workload.name} is offline. Try again when it is back.",
+            code="POD_NODE_OFFLINE",
+        )
+    if Run.objects.being_torn_down().filter(workload=workload).exists():
+        raise Conflict(
+            f"The earlier run of {workload.name} is still being torn down. Try again in a moment.",
+            code="POD_STOPPING",
+        )
+
+
+RULES = {
+    Workload.Kind.VM: Rules("VM_NODE_BUSY", GpuUnit.VFIO_GROUP, _admit_vm),
+    Workload.Kind.POD: Rules("POD_NODE_BUSY", GpuUnit.DEVICE_REQUEST, _admit_pod),
+}
+
+
+def restart(*, caller: Caller, workload_id: UUID) -> Workload:
+    """Reboot a running workload in place, or start a stopped or failed one again on the node of its disk.
+
+    What it may have there is judged by the rights of now, not of its first placement. A VM whose node was
+    removed deploys afresh elsewhere.
+
+    Raises NotFound for one that is not the caller's; Conflict INVALID_STATE in any other state, and what a
+    pod meets; Unavailable VM_NODE_BUSY or POD_NODE_BUSY naming what is short, INSUFFICIENT_GPU_CAPACITY or
+    INSUFFICIENT_HOST_CAPACITY where it could go elsewhere but there is no room.
+    """
+    with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
+        rules = RULES[Workload.Kind(workload.kind)]
+        elsewhere = False
+        if workload.status == states.RUNNING:
+            if why := _unfit(held, workload, rules):
+                raise Unavailable(why, code=rules.busy)
+            _reboot(held, now, workload)
+        elif workload.status in (states.STOPPED, states.FAILED):
+            elsewhere = _disk_is_gone(held.node, workload)
+            if not elsewhere:
+                _take_back(held, now, workload, rules)
+        else:
+            raise refuse_state(workload, "restart", "running, stopped or failed")
+    if elsewhere:
+        _deploy_elsewhere(caller, workload)
+    return find(caller, workload_id)
+
+
+def reboot(*, caller: Caller, workload_id: UUID) -> None:
+    """Reboot a running workload in place: it keeps its run, its GPUs and its disk.
+
+    Raises NotFound for one that is not the caller's, Conflict INVALID_STATE for one that does not run, whose
+    node is offline, or that has a failed GPU.
+    """
+    with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
+        if workload.status != states.RUNNING:
+            raise refuse_state(workload, "reboot", "running")
+        if why := _unfit(held, workload, RULES[Workload.Kind(workload.kind)]):
+            raise Conflict(why)
+        _reboot(held, now, workload)
+
+
+def _reboot(held: LockedNode, caller: Caller, workload: Workload) -> None:
+    """Have the run's guest rebooted: its node compares the count with what it did."""
+    Run.objects.wanted().filter(workload=workload).update(reboots=F("reboots") + 1)
+    GuestState.objects.filter(run__workload=workload, run__closed_at=None).update(ssh_ready=False)
+    move(
+        workload,
+        states.RUNNING,
+        reason=states.USER_RESTARTED,
+        actor=caller.actor,
+        at=held.at,
+        event="vm.rebooted",
+    )
+
+
+def _unfit(held: LockedNode, workload: Workload, rules: Rules) -> str:
+    """Why a running workload cannot be rebooted now, as sentences; empty when it can."""
+    if not _online(held):
+        return f"The node of {workload.name} is offline. Try again when it is back."
+    surveyed = survey(held.node, held.at)
+    own = {row.unit_id for row in claims_on(held.node) if row.workload_id == workload.pk}
+    failed = [address for row in surveyed if row.unit.pk in own for address in row.failed]
+    if not failed:
+        return ""
+    # As it would stand once it has stopped.
+    occupied = occupancies_on(held.node)
+    options = options_for(
+        surveyed,
+        uses(held.node, occupied, but=workload.pk),
+        workload.organization_id,
+        _wanted(workload, rules),
+        named=True,
+    )
+    if held.node.takes_new_work and choose(options, workload.gpu_count) is not None:
+        then = "Stop it and start it again: its node has healthy GPUs for it now."
+    else:
+        then = "To stop and start it would not help now: its node has not enough healthy GPUs free for it."
+    return f"{_gpus_failed(failed)}, so {workload.name} is not rebooted. {then}"
+
+
+def _take_back(held: LockedNode, caller: Caller, workload: Workload, rules: Rules) -> None:
+    """Start it again on the locked node, which has its disk."""
+    rules.admit(held, workload)
+    wanted = _wanted(workload, rules)
+    # The node is given by the disk, so what is reserved to the caller there serves as if it were named.
+    room = find_room(held, workload.organization_id, wanted, named=True)
+    if isinstance(room, Refusal):
+        short = _short(held, workload, wanted, room)
+        kept = "volume" if workload.kind == Workload.Kind.POD else "disk"
+        raise Unavailable(
+            f"{workload.name} cannot start on its node now: {short} Its {kept} is kept. Try again later, or "
+            "create a new one to place it elsewhere.",
+            code=rules.busy,
+        )
+    start_again(held, caller, workload, room)
+
+
+def _wanted(workload: Workload, rules: Rules, *, disk_is_there: bool = True) -> Wanted:
+    return Wanted(
+        name=workload.name,
+        gpu_count=workload.gpu_count,
+        tier=workload.tier,
+        model_id=workload.gpu_model_id,
+        guest_mem_mb=workload.requested_guest_mem_mb,
+        disk_gb=workload.disk_size_gb,
+        alloc_class=rules.alloc_class,
+        again=workload,
+        disk_is_there=disk_is_there,
+    )
+
+
+def _short(held: LockedNode, workload: Workload, wanted: Wanted, refusal: Refusal) -> str:
+    """What the node is short of, as sentences."""
+    if refusal.short:
+        return f"it has too little {' and '.join(refusal.short)} for it."
+    if not held.node.takes_new_work or not _online(held):
+        return f"{refusal.sentence}."
+    surveyed = survey(held.node, held.at)
+    model = workload.gpu_model.name if workload.gpu_model else "its model"
+    said = [
+        f"it needs {workload.gpu_count} free GPU{'s' if workload.gpu_count > 1 else ''} of {model} and there "
+        f"{'are' if refusal.largest != 1 else 'is'} {refusal.largest or 'none'} for it."
+    ]
+    mine = [row for row in surveyed if _of(row, wanted)]
+    if failed := [address for row in mine for address in row.failed]:
+        said.append(f"{_gpus_failed(failed)}.")
+    claimed = {row.unit_id for row in claims_on(held.node)}
+    draining = {row.unit_id for row in occupancies_on(held.node)} - claimed
+    if leaving := sum(row.unit.gpu_count for row in mine if row.unit.pk in draining):
+        said.append(f"{leaving} more are freed once earlier guests have stopped.")
+    return " ".join(said)
+
+
+def _of(row: UnitFacts, wanted: Wanted) -> bool:
+    unit = row.unit
+    return unit.gone_at is None and (unit.gpu_model_id, unit.alloc_class) == (
+        wanted.model_id,
+        wanted.alloc_class,
+    )
+
+
+def _gpus_failed(addresses: Sequence[str]) -> str:
+    if len(addresses) == 1:
+        return f"GPU {addresses[0]} has failed"
+    return f"GPUs {', '.join(addresses)} have failed"
+
+
+def _online(held: LockedNode) -> bool:
+    return Node.objects.online(held.at).filter(pk=held.node.pk).exists()
+
+
+def _disk_is_gone(node: Node, workload: Workload) -> bool:
+    return node.removed_at is not None or workload.status_reason == states.NODE_REMOVED
+
+
+def _deploy_elsewhere(caller: Caller, workload: Workload) -> None:
+    """Deploy a VM afresh in the public pool, with a new disk: its node took the old one along.
+
+    Raises Conflict (INVALID_STATE) when somebody else started or ended it meanwhile.
+    """
+    request = VmRequest(
+        name=workload.name,
+        ssh_key_ids=(),
+        preferred_regions=workload.preferred_regions,
+        allow_fallback=workload.allow_fallback,
+        tier=workload.tier,
+    )
+    wanted = _wanted(workload, RULES[Workload.Kind(workload.kind)], disk_is_there=False)
+    try:
+        in_the_pool(caller, request, wanted)
+    except Invalid as error:
+        # It was valid when it was made; what it needs is not there now.
+        raise Unavailable(
+            f"The node of {workload.name} was removed, and it cannot deploy elsewhere now: {error.message}"
+        ) from None

@@ -1,0 +1,366 @@
+"""Stopping, restarting, rebooting and changing a VM, from states that came about by the API and the agent."""
+
+from typing import Any
+
+import pytest
+
+from compute.models import Claim, Occupancy, Run, Workload
+from nodes.models import Node, NodeHeartbeat
+from openrelay.audit.models import AuditEvent
+from openrelay.clock import Now
+from openrelay.identity.models import Organization
+from tests import factories
+from tests.compute.conftest import World, consistent, refused, run_of, state
+
+pytestmark = pytest.mark.django_db
+
+
+def act(world: World, made: Workload, verb: str, org: Any = None, **body: Any) -> Any:
+    """POST one of the VM's operations as its owner."""
+    client = world.client(org or made.organization)
+    return client.post(f"/v1/vms/{made.pk}/{verb}", body)
+
+
+def stopped(world: World, org: Any = None, **body: Any) -> Workload:
+    """A VM that ran and was stopped, its guest confirmed gone."""
+    made = world.running(org or world.buyer, **body)
+    answer = act(world, made, "stop")
+    assert answer.status_code == 200, answer.content
+    world.says((made, "gone"), node=made.node)
+    made.refresh_from_db()
+    return made
+
+
+def events(made: Workload) -> list[str]:
+    rows = AuditEvent.objects.filter(target_id=str(made.pk)).order_by("created_at", "id")
+    return [row.event for row in rows]
+
+
+def gpu_fails(world: World, *numbers: int, units: int = 8) -> None:
+    """Have the node report GPUs of those units as failed."""
+    reported = [factories.unit_report(number) for number in range(units)]
+    for number in numbers:
+        reported[number]["gpus"][0]["healthy"] = False
+    factories.inventory(world.node, reported)
+
+
+# Stop
+
+
+def test_stop_gives_up_the_units_at_once_and_keeps_the_disk(world: World) -> None:
+    made = world.running(world.buyer, diskSizeGb=500)
+    answer = act(world, made, "stop")
+    assert (answer.status_code, answer.json()["status"]) == (200, "stopped")
+    assert answer.json()["statusReason"] == "user_stopped"
+    assert not Claim.objects.exists()
+    assert Occupancy.objects.open().count() == 1
+    assert world.work()[str(made.pk)]["desired"] == "gone"
+    answer = world.says((made, "gone"), disks=[str(made.pk)])
+    assert answer["deleteDisks"] == []
+    assert not Occupancy.objects.open().exists()
+    assert state(made) == ("stopped", "user_stopped")
+    assert events(made) == ["vm.created", "vm.running", "vm.stopped"]
+    consistent()
+
+
+def test_the_disk_of_a_stopped_vm_still_counts_on_its_host(world: World) -> None:
+    for _ in range(4):
+        stopped(world, diskSizeGb=2000)
+    for _ in range(4):
+        stopped(world, diskSizeGb=1900)
+    # 16,000 GB in all, of which 400 are left.
+    refused(world.ask(world.buyer, diskSizeGb=500), 503, "INSUFFICIENT_HOST_CAPACITY")
+    assert world.ask(world.buyer, diskSizeGb=400).status_code == 200
+
+
+def test_a_disk_is_deleted_once_its_vm_is_terminated_and_its_guest_gone(world: World) -> None:
+    made = world.running(world.buyer)
+    world.terminate(world.buyer, made)
+    assert world.says((made, "running"), disks=[str(made.pk)])["deleteDisks"] == []
+    assert world.says((made, "gone"), disks=[str(made.pk)])["deleteDisks"] == [str(made.pk)]
+    unknown = "0198c0de-0000-7000-8000-000000000000"
+    assert world.says(disks=[unknown])["deleteDisks"] == []
+
+
+def test_a_stopped_vm_ends_by_terminate_and_its_disk_goes(world: World) -> None:
+    made = stopped(world)
+    assert world.terminate(world.buyer, made).json()["statusReason"] == "user_terminated"
+    assert world.says(disks=[str(made.pk)])["deleteDisks"] == [str(made.pk)]
+
+
+@pytest.mark.parametrize("verb", ["stop", "reboot", "restart"])
+def test_what_is_pending_or_terminated_takes_none_of_them(world: World, verb: str) -> None:
+    reservation = world.reserve(0)
+    world.release(reservation, 0)
+    world.running(world.buyer, tier="spot", nodeId=None)
+    waits = world.vm(world.tenant, nodeId=str(world.node.pk))
+    ended = world.vm(world.buyer)
+    world.terminate(world.buyer, ended)
+    for made in (waits, ended):
+        made.refresh_from_db()
+        refused(act(world, made, verb), 409, "INVALID_STATE", made.status)
+
+
+def test_stop_may_be_switched_off_for_an_organization(world: World) -> None:
+    made = world.running(world.buyer)
+    Organization.objects.filter(pk=world.buyer.pk).update(stop_enabled=False)
+    refused(act(world, made, "stop"), 409, "STOP_DISABLED")
+    assert state(made)[0] == "running"
+    Workload.objects.filter(pk=made.pk).update(kind="pod")
+    assert act(world, made, "stop").status_code == 200
+
+
+def test_a_start_reported_late_does_not_undo_a_stop(world: World) -> None:
+    made = world.vm(world.buyer)
+    assert act(world, made, "stop").status_code == 200
+    world.says((made, "running"))
+    assert state(made) == ("stopped", "user_stopped")
+    assert world.work()[str(made.pk)]["desired"] == "gone"
+    world.says((made, "gone"))
+    assert world.work() == {}
+    consistent()
+
+
+# Restart
+
+
+def test_a_running_vm_is_rebooted_in_place(world: World) -> None:
+    made = world.running(world.buyer, gpuCount=2)
+    run, started = run_of(made), made.started_at
+    answer = act(world, made, "restart")
+    assert (answer.status_code, answer.json()["status"]) == (200, "running")
+    assert answer.json()["statusReason"] == "user_restarted"
+    work = world.work()[str(made.pk)]
+    assert (work["runId"], work["reboots"]) == (run, 1)
+    assert act(world, made, "reboot").status_code == 204
+    assert world.work()[str(made.pk)]["reboots"] == 2
+    world.says((made, "starting"))
+    world.says((made, "running"))
+    made.refresh_from_db()
+    assert (made.status, made.status_reason, made.started_at) == ("running", "user_restarted", started)
+    assert events(made) == ["vm.created", "vm.running", "vm.rebooted", "vm.rebooted"]
+
+
+def test_a_stopped_vm_starts_again_by_a_new_run_on_its_node(world: World) -> None:
+    factories.node(world.provider, 8)
+    made = stopped(world, gpuCount=2)
+    node_id = made.node_id
+    answer = act(world, made, "restart")
+    assert (answer.status_code, answer.json()["status"]) == (200, "deploying")
+    assert answer.json()["provisioningStage"] == "scheduled"
+    made.refresh_from_db()
+    assert made.node_id == node_id
+    assert [run.number for run in Run.objects.order_by("number")] == [1, 2]
+    world.says((made, "starting"), node=made.node)
+    assert world.client(world.buyer).get(f"/v1/vms/{made.pk}").json()["provisioningStage"] == "starting"
+    world.says((made, "running"), node=made.node)
+    assert state(made) == ("running", "")
+    assert events(made)[-2:] == ["vm.restarted", "vm.running"]
+    consistent()
+
+
+def test_a_failed_vm_starts_again(world: World) -> None:
+    made = world.vm(world.buyer)
+    world.says((made, "failed"))
+    assert state(made)[0] == "failed"
+    assert act(world, made, "restart").status_code == 200
+    world.says((made, "running"))
+    assert state(made)[0] == "running"
+    consistent()
+
+
+def test_a_guest_waits_for_the_earlier_one_of_the_same_vm_which_has_its_disk(world: World) -> None:
+    made = world.running(world.buyer)
+    earlier = run_of(made)
+    act(world, made, "stop")
+    assert act(world, made, "restart").status_code == 200
+    # On another unit, for the first is not free yet.
+    assert world.units(made) == [1]
+    work = world.agent().get("/v1/agent/work").json()["runs"]
+    assert [(run["runId"], run["desired"], run["waitsFor"]) for run in work] == [
+        (earlier, "gone", []),
+        (run_of(made), "running", [earlier]),
+    ]
+    world.says((earlier, "gone"))
+    assert world.work()[str(made.pk)]["waitsFor"] == []
+    consistent()
+
+
+def test_a_restart_names_what_is_short_and_works_once_it_is_there(world: World) -> None:
+    made = stopped(world, gpuCount=4)
+    other = world.running(world.tenant, gpuCount=6)
+    sentence = refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "needs 4", "there are 2")
+    assert "Its disk is kept" in sentence
+    assert state(made) == ("stopped", "user_stopped")
+    world.terminate(world.tenant, other)
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "6 more are freed")
+    world.says((other, "gone"))
+    assert act(world, made, "restart").status_code == 200
+    consistent()
+
+
+def test_a_restart_names_a_failed_gpu_by_address(world: World) -> None:
+    made = stopped(world, gpuCount=8)
+    gpu_fails(world, 3)
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "GPU 0000:13:00.0 has failed")
+
+
+def test_a_running_vm_is_not_rebooted_on_a_failed_gpu(world: World) -> None:
+    made = world.running(world.buyer, gpuCount=4)
+    gpu_fails(world, 0)
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "0000:10:00.0", "Stop it and start it again")
+    refused(act(world, made, "reboot"), 409, "INVALID_STATE", "0000:10:00.0")
+    world.running(world.tenant, gpuCount=4)
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "0000:10:00.0", "would not help")
+    assert world.work()[str(made.pk)]["reboots"] == 0
+
+
+def test_what_the_refusal_promises_is_kept(world: World) -> None:
+    made = world.running(world.buyer, gpuCount=4)
+    gpu_fails(world, 0)
+    act(world, made, "stop")
+    world.says((made, "gone"))
+    assert act(world, made, "restart").status_code == 200
+    assert 0 not in world.units(made)
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_restart_while_the_node_is_offline_says_so(world: World, running: bool) -> None:
+    made = world.running(world.buyer) if running else stopped(world)
+    NodeHeartbeat.objects.update(seen_at=None)
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "offline")
+
+
+def test_a_restart_while_the_owner_takes_no_work_says_so(world: World) -> None:
+    made, runs = stopped(world), world.running(world.buyer)
+    Node.objects.update(owner_hold="maintenance")
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "takes no new work")
+    assert act(world, runs, "restart").status_code == 200
+
+
+def test_a_full_disk_keeps_a_vm_from_starting_and_a_new_one_out(world: World) -> None:
+    made = stopped(world)
+    host = {**factories.report(0, sequence=1)["host"], "diskFreeGb": 0}
+    factories.inventory(world.node, 8, host=host)
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "too little disk")
+    refused(world.ask(world.buyer), 503, "INSUFFICIENT_HOST_CAPACITY")
+
+
+def test_a_request_for_memory_above_the_share_of_now_starts_at_that_share(world: World) -> None:
+    made = stopped(world, gpuCount=1, guestMemMb=110_000)
+    assert (made.guest_mem_mb, made.requested_guest_mem_mb) == (110_000, 110_000)
+    host = {**factories.report(0, sequence=1)["host"], "ramMb": 700 * 1024}
+    factories.inventory(world.node, 8, host=host)
+    assert act(world, made, "restart").status_code == 200
+    made.refresh_from_db()
+    assert made.guest_mem_mb is not None
+    assert 53_248 <= made.guest_mem_mb < 110_000
+    assert made.requested_guest_mem_mb == made.guest_mem_mb
+
+
+def test_a_share_below_the_floor_keeps_a_vm_from_starting(world: World) -> None:
+    made = stopped(world, gpuCount=1, guestMemMb=110_000)
+    host = {**factories.report(0, sequence=1)["host"], "ramMb": 100 * 1024}
+    factories.inventory(world.node, 8, host=host)
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "RAM")
+    made.refresh_from_db()
+    assert made.requested_guest_mem_mb == 110_000
+
+
+def test_a_vm_whose_node_was_removed_deploys_afresh_elsewhere(world: World) -> None:
+    made = stopped(world, gpuCount=2, diskSizeGb=300)
+    old = made.node
+    Node.objects.filter(pk=old.pk).update(removed_at=Now())
+    refused(act(world, made, "restart"), 503, "INSUFFICIENT_GPU_CAPACITY", "removed")
+    assert state(made)[0] == "stopped"
+    new = factories.node(world.provider, 8)
+    answer = act(world, made, "restart")
+    assert (answer.status_code, answer.json()["status"]) == (200, "deploying")
+    made.refresh_from_db()
+    assert (made.node_id, made.disk_size_gb) == (new.pk, 300)
+    world.says((made, "running"), node=new)
+    assert state(made)[0] == "running"
+    # Should the old node come back, it is told to drop the disk that nobody will ask for again.
+    Node.objects.filter(pk=old.pk).update(removed_at=None)
+    assert world.says(node=old, disks=[str(made.pk)])["deleteDisks"] == [str(made.pk)]
+    consistent()
+
+
+# Rights of now
+
+
+def test_reserved_units_of_a_stopped_vm_are_refused_to_others_and_serve_it_again(world: World) -> None:
+    world.reserve(*range(8))
+    made = stopped(world, world.tenant, nodeId=str(world.node.pk), gpuCount=8)
+    refused(world.ask(world.buyer), 503, "INSUFFICIENT_GPU_CAPACITY")
+    assert act(world, made, "restart").status_code == 200
+    consistent()
+
+
+def test_a_stopped_spot_vm_whose_unit_was_taken_back_does_not_start_again(world: World) -> None:
+    reservation = world.reserve(*range(8))
+    world.release(reservation, *range(8))
+    made = stopped(world, tier="spot", gpuCount=2)
+    world.running(world.tenant, nodeId=str(world.node.pk), gpuCount=7)
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "there is 1")
+    assert state(made) == ("stopped", "user_stopped")
+
+
+def test_a_vm_placed_on_a_reservation_that_ended_and_was_given_to_others_stays_out(world: World) -> None:
+    made = stopped(world, gpuCount=8)
+    world.reserve(*range(8))
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "there are none")
+
+
+def test_a_restart_on_ones_own_reservation_preempts_spot(world: World) -> None:
+    reservation = world.reserve(*range(8))
+    made = stopped(world, world.tenant, nodeId=str(world.node.pk), gpuCount=8)
+    world.release(reservation, *range(8))
+    spot = world.running(world.buyer, tier="spot", gpuCount=8)
+    assert act(world, made, "restart").json()["status"] == "deploying"
+    assert state(spot) == ("terminated", "spot_preempted_for_reservation_tenant")
+    assert world.work()[str(made.pk)]["waitsFor"] == [run_of(spot)]
+    consistent()
+
+
+# Resize, visibility
+
+
+def test_a_stopped_vms_disk_grows_and_never_shrinks(world: World) -> None:
+    made = stopped(world, diskSizeGb=100)
+    for size in (99, 100):
+        refused(act(world, made, "resize-disk", newSizeGb=size), 400, "VALIDATION_ERROR", "only grow")
+    refused(act(world, made, "resize-disk", newSizeGb=2001), 400, "VM_SHAPE_NOT_PLACEABLE", "2000")
+    answer = act(world, made, "resize-disk", newSizeGb=1500)
+    assert (answer.status_code, answer.content) == (204, b"")
+    act(world, made, "restart")
+    made.refresh_from_db()
+    assert made.disk_size_gb == 1500
+    assert world.work()[str(made.pk)]["spec"]["diskSizeGb"] == 1500
+    refused(act(world, made, "resize-disk", newSizeGb=1600), 409, "INVALID_STATE", "deploying", "stopped")
+    assert events(made).count("vm.disk_resized") == 1
+
+
+def test_a_disk_does_not_grow_beyond_what_its_host_has_left(world: World) -> None:
+    made = stopped(world, diskSizeGb=100)
+    world.running(world.tenant, gpuCount=7, diskSizeGb=14_000)
+    stopped(world, diskSizeGb=1800)
+    refused(act(world, made, "resize-disk", newSizeGb=300), 503, "INSUFFICIENT_HOST_CAPACITY")
+    assert act(world, made, "resize-disk", newSizeGb=200).status_code == 204
+
+
+def test_a_pods_volume_is_not_resized(world: World) -> None:
+    made = stopped(world)
+    Workload.objects.filter(pk=made.pk).update(kind="pod")
+    refused(act(world, made, "resize-disk", newSizeGb=500), 400, "VALIDATION_ERROR", "pod")
+
+
+def test_visibility_changes_once_and_reaches_the_node(world: World) -> None:
+    made = world.running(world.buyer)
+    for _ in range(2):
+        assert act(world, made, "visibility", public=True).json()["public"] is True
+    assert world.work()[str(made.pk)]["spec"]["public"] is True
+    assert events(made).count("vm.visibility_changed") == 1
+    refused(act(world, made, "visibility", public="yes"), 400, "VALIDATION_ERROR", "public")
+    world.terminate(world.buyer, made)
+    refused(act(world, made, "visibility", public=False), 409, "INVALID_STATE", "terminated")
