@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from openrelay.demo.asking import Actor, Asking, Surprise
+from openrelay.demo.asking import Actor, Asking, Surprise, code_of, expect, told
 from openrelay.demo.hardware import Hardware
 
 LIVE = ("pending", "active", "needs-review")
@@ -41,6 +41,7 @@ class Stage:
         self.node = ""
         self.model = ""
         self.reservation = ""
+        self.ended: set[str] = set()  # what claims of VMs that were tidied up are called
 
     # How it is told.
 
@@ -90,6 +91,19 @@ class Stage:
     def claimed(self, vm_id: str) -> set[str]:
         """The units of the node that are a VM's."""
         return {unit.id for unit in self.units().values() if unit.claimed_by == f"vm:{vm_id}"}
+
+    def kept_off(self, who: Actor, answer: Any, units: set[str]) -> None:
+        """See that a VM that was asked for was refused, or else that it is on none of those units."""
+        if answer.status_code == 200:
+            # Somebody else's VM ended just now, so that there was room after all.
+            on = self.claimed(answer.parsed.id)
+            expect(not on & units, f"{self.named(who, answer.parsed.id)} landed on {', '.join(on & units)}")
+            self.sees(who, "was given a GPU that had just come free, and no reserved one")
+            self.server.got("vms.terminate_vm", answer.parsed.id, client=who.client)
+        else:
+            refused = code_of(answer) == "INSUFFICIENT_GPU_CAPACITY"
+            expect(refused, f"a VM that there is no room for was answered {told(answer)}")
+            self.sees(who, told(answer))
 
     def availability(self, who: Actor) -> Any:
         """What an actor may have of the GPU model, shown and returned."""
@@ -146,6 +160,7 @@ class Stage:
             for vm in self.live_vms(who):
                 if _of_a_tour(vm.name):
                     self.server.got("vms.terminate_vm", vm.id, client=who.client)
+                    self.ended.add(f"vm:{vm.id}")
 
     def live_vms(self, who: Actor) -> list[Any]:
         """All VMs of an actor's organization that have not ended."""
@@ -160,8 +175,17 @@ class Stage:
                 return found
             more = {"cursor": page.next_cursor}
 
+    def gone(self) -> bool:
+        """Whether every guest of a VM that was tidied up has left its GPUs."""
+        return not any(
+            str(unit.claimed_by) in self.ended
+            for node in self.demo["nodes"]["vm"]
+            for unit in self.units(node).values()
+        )
+
     def choose(self) -> tuple[str, str, str]:
         """Settle on a node and three of its units: nobody else's contract or VM is touched by the tour."""
+        self.server.until("the end of what an earlier tour left", self.gone)
         chosen: list[str] = []
 
         def found() -> bool:

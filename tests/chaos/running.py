@@ -15,7 +15,7 @@ import httpx
 import psycopg
 
 from openrelay.embedded import processes
-from tests.support.web import ROOT
+from tests.support.web import ROOT, free_port
 
 SUPERVISED = ("web", "worker", "beat", "agents", "postgres", "valkey")
 
@@ -26,12 +26,13 @@ class Whole:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.terminal = home.parent / "terminal"
+        self.port = free_port()
         self.supervisor: subprocess.Popen[bytes] | None = None
 
     @property
     def env(self) -> dict[str, str]:
-        """Next to nothing: what OpenRelay needs, it has to find or make."""
-        return {"PATH": os.defpath, "OPENRELAY_HOME": str(self.home)}
+        """Next to nothing; the port, so that nobody takes it while a supervisor that was killed is away."""
+        return {"PATH": os.defpath, "OPENRELAY_HOME": str(self.home), "PORT": str(self.port)}
 
     def start(self) -> None:
         """Bring it up, and wait until it is ready."""

@@ -149,7 +149,8 @@ def test_the_tour_completes_while_any_part_is_killed(whole: Whole, number: int, 
     # The second is harassed to its end, and has to reach it. Once in it the supervisor itself is killed.
     log = tmp_path / "tour"
     tour = whole.tour(log)
-    killed += harass(whole, tour, random, seconds=random.uniform(3, 8), most=3)
+    whole.until("the tour begins", lambda: tour.poll() is not None or " 1. " in log.read_text())
+    killed += harass(whole, tour, random, seconds=random.uniform(1, 8), most=3)
     whole.kill_supervisor()
     before = whole.children()
     assert before, "the supervisor's children are to live on without it"
