@@ -70,6 +70,17 @@ class Unprocessable(ApiError):
     code = "IDEMPOTENCY_KEY_REUSED"
 
 
+class TooManyRequests(ApiError):
+    """429: more requests than the limit. `retry_after` is in seconds."""
+
+    status = 429
+    code = "RATE_LIMITED"
+
+    def __init__(self, message: str, *, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.headers["Retry-After"] = str(retry_after)
+
+
 class Unavailable(ApiError):
     """503: valid, but no room now. `retry_after` is in seconds."""
 

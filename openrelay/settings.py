@@ -131,6 +131,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 CLOCK_SQL = "statement_timestamp()"
 
 REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
+REDIS_PREFIX = env.str("REDIS_PREFIX", default="openrelay:")
 CELERY_BROKER_URL = REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
@@ -142,7 +143,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 3600,
     "socket_connect_timeout": 1,
     "socket_timeout": 5,
-    "global_keyprefix": env.str("REDIS_PREFIX", default="openrelay:"),
+    "global_keyprefix": REDIS_PREFIX,
 }
 
 AUTH_USER_MODEL = "identity.User"
@@ -166,11 +167,14 @@ TRUSTED_PROXIES = env.int("TRUSTED_PROXIES", default=0)
 X_FRAME_OPTIONS = "DENY"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 
+# Requests a minute of one key or person; 0 counts nothing and asks nobody.
+RATE_LIMIT_PER_MINUTE = env.int("RATE_LIMIT_PER_MINUTE", default=0)
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["openrelay.api.parser.StrictJSONParser"],
     "DEFAULT_AUTHENTICATION_CLASSES": ["openrelay.api.auth.BearerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": [],
+    "DEFAULT_THROTTLE_CLASSES": ["openrelay.api.throttle.PrincipalThrottle"] if RATE_LIMIT_PER_MINUTE else [],
     "DEFAULT_SCHEMA_CLASS": "openrelay.api.schema.auto.OperationSchema",
     "EXCEPTION_HANDLER": "openrelay.api.handler.handle",
     "UNAUTHENTICATED_USER": None,

@@ -11,7 +11,16 @@ from rest_framework import exceptions, status
 from rest_framework.response import Response
 
 from openrelay.api.middleware import is_api_path
-from openrelay.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
+from openrelay.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +69,9 @@ def translate(error: Exception, request_id: str) -> ApiError:
         case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
             return Unauthenticated("Send `Authorization: Bearer` with an API key or a session token.")
         case exceptions.Throttled():
-            throttled = _with_status(Invalid("Too many requests. Wait and try again."), 429, "RATE_LIMITED")
-            throttled.headers["Retry-After"] = str(int(getattr(error, "wait", None) or 1))
-            return throttled
+            return TooManyRequests(
+                "Too many requests. Wait and try again.", retry_after=int(getattr(error, "wait", None) or 1)
+            )
         case exceptions.PermissionDenied() | PermissionDenied():
             return Forbidden("This is not allowed.")
         case exceptions.NotFound() | Http404():

@@ -68,6 +68,8 @@ def codes_of(operation: Operation, access: Access, path: str) -> dict[int, dict[
         names += ["PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE"]
     if operation.once:
         names += ["IDEMPOTENCY_KEY_IN_USE", "IDEMPOTENCY_KEY_REUSED"]
+    if not access.node:
+        names.append("RATE_LIMITED")
     names += ["INTERNAL_ERROR", "TRY_AGAIN", "DATABASE_UNAVAILABLE"]
     known = book().codes
     found: dict[int, dict[str, Code]] = {}
@@ -92,7 +94,7 @@ def refusal(status: int, codes: dict[str, Code]) -> Schema:
             }
         },
     }
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         answer["headers"] = _RETRY
     return answer
 

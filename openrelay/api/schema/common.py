@@ -46,6 +46,11 @@ CODES = {
         "this Idempotency-Key came before with another request.",
         "This Idempotency-Key came before with another request. Use a new key for a new request.",
     ),
+    "RATE_LIMITED": Code(
+        429,
+        "the caller sent more requests in a minute than are allowed; Retry-After says when to go on.",
+        "More than 600 requests in a minute. Wait and send fewer.",
+    ),
     "INTERNAL_ERROR": Code(
         500,
         "something went wrong here; the log has it by the request's id.",

@@ -83,6 +83,17 @@ def remove_member(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUI
         transaction.on_commit(forget_keys)
 
 
+def role_called(organization_id: uuid.UUID, text: str) -> str:
+    """The id of the role that `text` names: a built-in one's id, or an organization's own by id or name.
+
+    What names no role is handed back, to be refused by name where it is given.
+    """
+    if text in BUILTIN_ROLES:
+        return text
+    own = Role.objects.filter(organization_id=organization_id, name__iexact=text).first()
+    return str(own.pk) if own else text
+
+
 def _locked(user_id: uuid.UUID, organization_id: uuid.UUID) -> Membership:
     membership: Membership | None = (
         Membership.objects.select_for_update()

@@ -8,7 +8,7 @@ from openrelay.audit.actor import OPERATOR
 from openrelay.errors import ApiError
 from openrelay.identity.models import Organization, User
 from openrelay.identity.permissions import BUILTIN_ROLES
-from openrelay.identity.services.memberships import add_member
+from openrelay.identity.services.memberships import add_member, role_called
 
 
 class Command(BaseCommand):
@@ -17,13 +17,17 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("email")
         parser.add_argument("org", help="the organization's slug")
-        parser.add_argument("role", choices=list(BUILTIN_ROLES))
+        parser.add_argument(
+            "role",
+            help=f"{', '.join(BUILTIN_ROLES)}, or the name or id of one of the organization's own",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             user = User.objects.get_by_natural_key(options["email"])
             organization = Organization.objects.get(slug=options["org"])
-            add_member(actor=OPERATOR, user_id=user.id, organization_id=organization.id, role=options["role"])
+            role = role_called(organization.id, options["role"])
+            add_member(actor=OPERATOR, user_id=user.id, organization_id=organization.id, role=role)
         except User.DoesNotExist:
             raise CommandError(f"There is nobody with the address {options['email']}.") from None
         except Organization.DoesNotExist:

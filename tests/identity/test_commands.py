@@ -1,0 +1,93 @@
+"""What is done at the server about organizations and roles."""
+
+import io
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from openrelay.audit.actor import SYSTEM
+from openrelay.audit.models import AuditEvent
+from openrelay.errors import Invalid, NotFound
+from openrelay.identity.models import Membership, Organization
+from openrelay.identity.services.organizations import set_switches
+from openrelay.ids import new_id
+from tests import factories
+from tests.identity.factories import make_org, make_person, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+def run(*args: Any) -> str:
+    out = io.StringIO()
+    call_command(*args, stdout=out)
+    return out.getvalue()
+
+
+def test_what_an_organization_may_do_is_set_and_audited() -> None:
+    org = make_org()
+    fresh = Organization.objects.get(pk=org.pk)
+    assert (fresh.stop_enabled, fresh.infiniband_enabled, fresh.leave_notices_enabled) == (True, False, False)
+    assert fresh.balance_cents is None
+    said = run(
+        "set_org", org.slug, "--stop-enabled=false", "--infiniband-enabled=yes", "--balance-cents=-250"
+    )
+    assert "stop_enabled False" in said
+    org.refresh_from_db()
+    assert (org.stop_enabled, org.infiniband_enabled, org.leave_notices_enabled) == (False, True, False)
+    assert org.balance_cents == -250
+    event = AuditEvent.objects.get(event="org.switches_changed")
+    assert event.actor == "operator"
+    assert event.before == {"stopEnabled": True, "infinibandEnabled": False, "balanceCents": None}
+    assert event.after == {"stopEnabled": False, "infinibandEnabled": True, "balanceCents": -250}
+    run("set_org", org.slug, "--stop-enabled=false", "--balance-cents=-250")
+    assert AuditEvent.objects.filter(event="org.switches_changed").count() == 1
+    run("set_org", org.slug, "--balance-cents=unknown", "--provider=true", "--leave-notices-enabled=on")
+    org.refresh_from_db()
+    assert (org.balance_cents, org.is_provider, org.leave_notices_enabled) == (None, True, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("nobody", "--stop-enabled=true"), "no organization nobody"),
+        (("{slug}",), "Nothing to set"),
+        (("{slug}", "--stop-enabled=maybe"), "true or false"),
+        (("{slug}", "--balance-cents=1.5"), "whole cents"),
+        (("{slug}", "--balance-cents=99999999999999999999"), "balance_cents must be between"),
+    ],
+)
+def test_what_cannot_be_set(args: tuple[str, ...], says: str) -> None:
+    slug = make_org().slug
+    with pytest.raises(CommandError, match=says):
+        run("set_org", *(arg.format(slug=slug) for arg in args))
+
+
+def test_switches_are_known_and_of_somebody() -> None:
+    with pytest.raises(Invalid):
+        set_switches(actor=SYSTEM, organization_id=make_org().id, is_platform_ops=True)
+    with pytest.raises(NotFound):
+        set_switches(actor=SYSTEM, organization_id=new_id(), stop_enabled=True)
+
+
+def test_roles_are_given_by_name() -> None:
+    owner = make_person()
+    slug = owner.organization.slug
+    role = factories.role(owner.organization, owner.user, name="Night shift")
+    user = make_user()
+    run("add_member", user.email, slug, "night shift")
+    assert Membership.objects.get(user=user).custom_role == role
+    assert "is viewer of" in run("change_role", user.email, slug, "viewer")
+    assert Membership.objects.get(user=user).role_id == "viewer"
+    run("change_role", user.email, slug, str(role.pk))
+    assert Membership.objects.get(user=user).role_id == str(role.pk)
+    changes = AuditEvent.objects.filter(event="member.role_changed").order_by("created_at", "id")
+    assert [event.after["role"] for event in changes] == ["viewer", str(role.pk)]
+    for args, says in (
+        ((user.email, slug, "emperor"), "role must be one of"),
+        ((make_user().email, slug, "viewer"), "is not a member"),
+        (("no@example.com", slug, "viewer"), "nobody"),
+        ((user.email, "nowhere", "viewer"), "no organization"),
+    ):
+        with pytest.raises(CommandError, match=says):
+            run("change_role", *args)
