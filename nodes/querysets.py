@@ -52,19 +52,21 @@ class NodeQuerySet(models.QuerySet[Any]):
         """Annotate `status` at `at`: the one place that decides it.
 
         Removed, or past its announced end; draining, or about to leave; in maintenance; else by whether it
-        is heard from.
+        is heard from, which `heard` says whatever the status.
         """
+        heard = Q(heartbeat__seen_at__gt=at - OFFLINE_GRACE)
         return self.annotate(
+            heard=Case(When(heard, then=Value(True)), default=Value(False)),
             status=Case(
                 When(Q(removed_at__isnull=False) | Q(terminate_at__lte=at), then=Value(NodeStatus.REMOVED)),
                 When(
                     Q(terminate_at__isnull=False) | Q(owner_hold="draining"), then=Value(NodeStatus.DRAINING)
                 ),
                 When(owner_hold="maintenance", then=Value(NodeStatus.MAINTENANCE)),
-                When(heartbeat__seen_at__gt=at - OFFLINE_GRACE, then=Value(NodeStatus.ONLINE)),
+                When(heard, then=Value(NodeStatus.ONLINE)),
                 default=Value(NodeStatus.OFFLINE),
                 output_field=models.CharField(),
-            )
+            ),
         )
 
     def leaving(self, at: Moment) -> Self:

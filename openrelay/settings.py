@@ -191,7 +191,9 @@ API_DESCRIPTIONS = [
     "openrelay.audit.api.schema",
     "nodes.api.schema",
     "compute.api.schema",
+    "compute.api.schema_notices",
     "reservations.api.schema",
+    "reservations.api.schema_provider",
 ]
 SPECTACULAR_SETTINGS = {
     "TITLE": "OpenRelay",

@@ -76,6 +76,17 @@ MATRIX: dict[str, dict[str, Any]] = {
         tenant_admin=404,
         outsider=404,
     ),
+    "list_provider_nodes": everyone_but(*BILLING, rest=403),
+    "get_provider_stats": everyone_but(*BILLING, rest=403),
+    "get_provider_status": everyone_but(*BILLING, rest=403),
+    "apply_for_provider": everyone_but(*VIEWERS, *BILLING, "owner_member", rest=403),
+    # A node is its owner's alone to change; the managing organization's is another's.
+    "update_provider_node": row(
+        "owner", rest=403, operator=404, manager=404, tenant=404, tenant_admin=404, outsider=404
+    ),
+    "offboard_provider_node": row(
+        "owner", rest=403, operator=404, manager=404, tenant=404, tenant_admin=404, outsider=404
+    ),
     "create_vm": everyone_but(*VIEWERS, *BILLING, rest=403),
     "list_org_vms": everyone_but(*BILLING, rest=403),
     "list_org_ssh_keys": everyone_but(*BILLING, rest=403),
@@ -132,6 +143,8 @@ MATRIX: dict[str, dict[str, Any]] = {
     "agent_work": row(rest=401),
     "agent_report": row(rest=401),
     "agent_inventory": row(rest=401),
+    # Under /v1/nodes/, where who is no node is told that there is nothing.
+    "node_termination_notice": row(rest=404),
 }
 
 
@@ -238,7 +251,11 @@ def test_who_gets_in_and_what_the_others_are_told(route: Route, fleet: Fleet) ->
     assert world.send(route, None, fleet.tenant.pk).status_code == 401
     dead = world.send(route, "dead", fleet.platform.pk)
     agents = OPERATIONS[route.operation].node
-    assert (dead.status_code, dead.json()["code"]) == (401, "UNAUTHORIZED" if agents else "REVOKED_API_KEY")
+    unheard_of = agents and not OPERATIONS[route.operation].hidden
+    assert (dead.status_code, dead.json()["code"]) == (
+        401,
+        "UNAUTHORIZED" if unheard_of else "REVOKED_API_KEY",
+    )
     node = world.send(route, "node", fleet.provider.pk)
     assert (node.status_code in (401, 403)) != agents
 

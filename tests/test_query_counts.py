@@ -64,6 +64,9 @@ BUDGETS = {
     "get_me": 2,
     "get_permission_catalog": 2,
     "get_effective_access": 3,
+    "list_provider_nodes": 4,
+    "get_provider_stats": 2,
+    "get_provider_status": 3,
     "agent_work": 7,
 }
 
@@ -340,6 +343,9 @@ FILLERS: dict[str, tuple[str, Callable[[Fleet, int], None]]] = {
     "get_me": ("session", memberships),
     "get_permission_catalog": ("tenant", nothing),
     "get_effective_access": ("tenant", nothing),
+    "list_provider_nodes": ("provider", nodes),
+    "get_provider_stats": ("provider", nodes),
+    "get_provider_status": ("provider", nothing),
     "agent_work": ("node", units),
 }
 READS = [route for route in ROUTES if route.method == "GET" and not OPERATIONS[route.operation].public]

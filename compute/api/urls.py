@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from compute.api import agent, burn, catalog, guest, lifecycle, prices, ssh_keys, vm_keys, vms
+from compute.api import agent, burn, catalog, guest, lifecycle, notices, prices, ssh_keys, vm_keys, vms
 
 urlpatterns = [
     path("orgs/<str:org_id>/vms/create", vms.CreateVm.as_view()),
@@ -30,4 +30,5 @@ urlpatterns = [
     path("public/pricing", prices.PublicPricing.as_view()),
     path("agent/work", agent.AgentWork.as_view()),
     path("agent/reports", agent.AgentReports.as_view()),
+    path("nodes/termination-notice", notices.NodeNotice.as_view()),
 ]

@@ -14,6 +14,7 @@ from django.db import transaction
 from compute import states
 from compute.models import AgentState, FlaggedReport, Occupancy, Run
 from compute.services.claims import close, give_up, let_waiting_deploy
+from compute.services.draining import leaving_reason
 from compute.services.guests import note_guests
 from compute.services.transitions import move
 from nodes.models import Node
@@ -90,7 +91,7 @@ def take_report(*, node: Node, report: Report, actor: Actor) -> Taken:
         flag = _doubt(report, state)
         if not flag:
             AgentState.objects.filter(node=node).update(last_sequence=report.sequence, last_report_at=held.at)
-            runs = _runs(node, report)
+            runs = _runs(held.node, report)
             returned = [
                 guest.run_id
                 for guest in report.guests
@@ -114,7 +115,10 @@ def _doubt(report: Report, state: AgentState) -> str:
 def _runs(node: Node, report: Report) -> dict[UUID, Run]:
     """The runs of this node that the report speaks of; no other node's run is ever touched."""
     rows = Run.objects.filter(node=node, pk__in=[guest.run_id for guest in report.guests])
-    return {run.pk: run for run in rows.select_related("workload")}
+    runs = {run.pk: run for run in rows.select_related("workload")}
+    for run in runs.values():
+        run.node = node
+    return runs
 
 
 def _unknown(report: Report, runs: dict[UUID, Run]) -> tuple[UUID, ...]:
@@ -143,6 +147,8 @@ def _differs(run: Run, guest: Guest) -> bool:
     """Whether the guest's state is news."""
     if run.closed_at is not None:
         return guest.state in Run.LIVE
+    if guest.state == Run.Observed.RUNNING and run.workload.status == states.INTERRUPTED:
+        return run.desired == Run.Desired.RUNNING  # it is heard of again, though it says nothing new
     return run.observed != guest.state or run.message != guest.message[:300]
 
 
@@ -172,7 +178,7 @@ def _follow(run: Run, guest: Guest, actor: Actor, at: datetime) -> None:
     if guest.state in Run.LIVE and workload.status == states.PENDING:
         move(workload, states.DEPLOYING, reason="", actor=actor, at=at)
     if guest.state == Run.Observed.RUNNING and workload.status in (states.DEPLOYING, states.INTERRUPTED):
-        move(workload, states.RUNNING, reason="", actor=actor, at=at)
+        move(workload, states.RUNNING, reason=leaving_reason(run.node), actor=actor, at=at)
     if guest.state in Run.ENDED and workload.status in states.HOLDING:
         target, reason = _ENDINGS[Run.Observed(guest.state)]
         if target == states.STOPPED and not states.may(workload.status, target):

@@ -1,5 +1,7 @@
 """GPU units: what is reserved, claimed and sold."""
 
+from collections.abc import Sequence
+
 from django.db import models
 
 from nodes.querysets import GpuUnitQuerySet
@@ -69,6 +71,15 @@ class GpuUnit(models.Model):
         if not self.sellable:
             return self.not_sellable_reason or "it is not for sale"
         return ""
+
+    def why_not_reservable(self, failed: Sequence[str]) -> str:
+        """`not_reservable_reason`, or that its GPUs at the addresses in `failed` failed.
+
+        A unit with a failed GPU is withdrawn from sale until its agent reports it healthy again.
+        """
+        if self.not_reservable_reason or not failed:
+            return self.not_reservable_reason
+        return f"its GPU {', '.join(failed)} failed"
 
 
 class Gpu(models.Model):

@@ -72,6 +72,7 @@ class Node(models.Model):
 
     # What `with_status` adds to a row.
     status: str
+    heard: bool
 
     class Meta:
         ordering = ("-created_at", "-id")

@@ -35,7 +35,17 @@ class UnitFacts:
     @property
     def usable(self) -> bool:
         """Whether a workload could run here at all: present, for sale, of a known class, and healthy."""
-        return not self.unit.not_reservable_reason and not self.failed
+        return not self.not_reservable_reason
+
+    @property
+    def not_reservable_reason(self) -> str:
+        """Why its hardware cannot be reserved or sold, as a sentence's end; empty when it can."""
+        return self.unit.why_not_reservable(self.failed)
+
+    @property
+    def sellable_gpus(self) -> int:
+        """How many GPUs a buyer of this unit gets; 0 when it is not for sale, or one of them failed."""
+        return 0 if self.failed else self.unit.sellable_gpus
 
 
 def survey(node: Node, at: datetime) -> list[UnitFacts]:

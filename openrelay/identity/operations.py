@@ -114,4 +114,5 @@ OPERATIONS: Final[dict[str, Access]] = {
     "agent_inventory": Access(node=True),
     "agent_work": Access(node=True),
     "agent_report": Access(node=True),
+    "node_termination_notice": Access(node=True, hidden=True),
 }

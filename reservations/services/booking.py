@@ -25,6 +25,12 @@ from reservations.services.writing import insert
 # A start so little in the past is a slow request, not a wish to reserve the past.
 START_GRACE = timedelta(seconds=60)
 
+# The addresses of a unit's failed GPUs.
+_FAILED = """ARRAY(
+    SELECT gpu.address FROM nodes_gpu gpu
+    WHERE gpu.unit_id = nodes_gpuunit.id AND gpu.failed_at IS NOT NULL ORDER BY gpu.address
+)"""
+
 
 def reserve(
     *,
@@ -134,7 +140,8 @@ def _reservable_units(node: Node, unit_ids: Sequence[str]) -> list[GpuUnit]:
     """The named units, once each and by address, when each of them and their node can be reserved."""
     if not unit_ids:
         raise Invalid("unitIds is empty. Name at least one GPU unit of the node by its PCI address.")
-    here = {unit.address: unit for unit in fetch(GpuUnit, "WHERE node_id = %s ORDER BY address", [node.pk])}
+    rows = fetch(GpuUnit, "WHERE node_id = %s ORDER BY address", [node.pk], extra=("failed", _FAILED))
+    here: dict[str, Any] = {unit.address: unit for unit in rows}
     wanted = sorted(set(unit_ids))
     unknown = [address for address in wanted if address not in here]
     if unknown:
@@ -142,7 +149,7 @@ def _reservable_units(node: Node, unit_ids: Sequence[str]) -> list[GpuUnit]:
             f"The node has no GPU unit {', '.join(unknown)}. List its units to see what there is.",
             code="UNKNOWN_UNIT",
         )
-    refused = [(address, here[address].not_reservable_reason) for address in wanted]
+    refused = [(address, here[address].why_not_reservable(here[address].failed)) for address in wanted]
     refused = [(address, why) for address, why in refused if why]
     if refused:
         listed = "; ".join(f"{address}: {why}" for address, why in refused)

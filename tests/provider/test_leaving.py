@@ -1,0 +1,159 @@
+"""Announced ends: offboarding, a node's own notice, the deadline and what may move it."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from compute import tasks
+from compute.models import Workload
+from nodes.models import Node
+from openrelay.audit.models import AuditEvent
+from openrelay.clock import rfc3339
+from openrelay.identity.models import Organization
+from tests import factories
+from tests.compute.conftest import World, refused, state
+from tests.provider.conftest import Provider, events
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def node(provider: Provider) -> Node:
+    return provider.interruptible()
+
+
+@pytest.fixture
+def vm(provider: Provider, world: World, node: Node) -> Workload:
+    """A VM that runs on the interruptible node."""
+    made = world.running(world.provider, nodeId=str(node.pk))
+    assert made.node_id == node.pk
+    return made
+
+
+def after(clock: Any, seconds: float) -> str:
+    return rfc3339(clock.now() + dt.timedelta(seconds=seconds))
+
+
+def leave_notices(world: World) -> None:
+    Organization.objects.filter(pk=world.provider.pk).update(leave_notices_enabled=True)
+
+
+def test_nothing_ends_before_the_deadline_and_all_does_at_it(
+    provider: Provider, world: World, node: Node, vm: Workload, clock: Any
+) -> None:
+    at = clock.freeze()
+    deadline = rfc3339(at + dt.timedelta(seconds=120))
+    shown = provider.offboard(node, noticeSeconds=120).json()
+    assert (shown["status"], shown["terminateAt"]) == ("draining", deadline)
+    assert state(vm) == ("running", f"node leaving at {deadline}")
+    refused(world.ask(world.provider, nodeId=str(node.pk)), 503, "INSUFFICIENT_GPU_CAPACITY")
+    for _ in range(2):
+        clock.advance(59.999)
+        tasks.sweep_leaving_nodes()
+        tasks.remove_leaving_node(str(node.pk))
+        assert state(vm)[0] == "running"
+    clock.advance(0.002)
+    # The clock alone says so, whoever has worked.
+    assert provider.shown(node)["status"] == "removed"
+    refused(provider.set("online", node), 400, "NODE_DECOMMISSIONED")
+    tasks.sweep_leaving_nodes()
+    tasks.remove_leaving_node(str(node.pk))
+    assert state(vm) == ("terminated", "node_removed")
+    node.refresh_from_db()
+    assert node.removed_at == clock.now()
+    assert events(node)[-2:] == ["node.leaving", "node.removed"]
+    assert events(vm)[-2:] == ["vm.node_leaving", "vm.terminated"]
+
+
+def test_a_deadline_only_ever_moves_earlier(provider: Provider, node: Node, vm: Workload, clock: Any) -> None:
+    at = clock.freeze()
+    first = provider.offboard(node, noticeSeconds=600).json()["terminateAt"]
+    written = AuditEvent.objects.count()
+    for body in ({"noticeSeconds": 600}, {"noticeSeconds": 3600}, {"terminateAt": after(clock, 700)}):
+        assert provider.offboard(node, **body).json()["terminateAt"] == first
+    assert provider.notice(node, noticeSeconds=900).json()["terminateAt"] == first
+    assert provider.set("online", node).json()["terminateAt"] == first
+    assert AuditEvent.objects.count() == written
+    earlier = rfc3339(at + dt.timedelta(seconds=30))
+    assert provider.notice(node).json() == {
+        "nodeId": str(node.pk),
+        "status": "draining",
+        "terminateAt": earlier,
+    }
+    assert state(vm)[1] == f"node leaving at {earlier}"
+
+
+@pytest.mark.parametrize("body", [{}, {"noticeSeconds": 0}, {"terminateAt": "2020-01-01T00:00:00Z"}])
+def test_no_deadline_and_a_past_one_are_now(
+    provider: Provider, node: Node, vm: Workload, body: dict[str, Any]
+) -> None:
+    answer = provider.offboard(node, **body)
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "removed"
+    assert answer.json()["terminateAt"]
+    assert state(vm) == ("terminated", "node_removed")
+    refused(provider.offboard(node), 400, "NODE_DECOMMISSIONED")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"noticeSeconds": 1, "terminateAt": "2030-01-01T00:00:00Z"},
+        {"noticeSeconds": -1},
+        {"noticeSeconds": 86401},
+        {"noticeSeconds": "60"},
+        {"terminateAt": "2126-01-01T00:00:00Z"},
+        {"terminateAt": "2030-01-01T00:00:00"},
+        {"at": "now"},
+    ],
+)
+def test_a_notice_that_cannot_be_is_refused(provider: Provider, node: Node, body: dict[str, Any]) -> None:
+    refused(provider.offboard(node, **body), 400, "VALIDATION_ERROR")
+    refused(provider.notice(node, **body), 400, "VALIDATION_ERROR")
+    node.refresh_from_db()
+    assert node.terminate_at is None
+
+
+def test_a_persistent_node_is_not_offboarded(provider: Provider, world: World) -> None:
+    refused(provider.offboard(world.node, noticeSeconds=60), 409, "INVALID_STATE", "persistent")
+    refused(provider.offboard(world.node, by=world.tenant), 404, "NOT_FOUND")
+
+
+def test_a_persistent_nodes_notice_needs_its_organization_and_a_deadline(
+    provider: Provider, world: World, clock: Any
+) -> None:
+    clock.freeze()
+    refused(provider.notice(noticeSeconds=600), 409, "FEATURE_DISABLED")
+    leave_notices(world)
+    for body in ({}, {"noticeSeconds": 299}, {"terminateAt": after(clock, 7 * 86400 + 1)}):
+        refused(provider.notice(**body), 400, "VALIDATION_ERROR", "deadline")
+    vm = world.running(world.buyer)
+    answer = provider.notice(noticeSeconds=7 * 86400)
+    assert answer.status_code == 200
+    assert answer.json()["terminateAt"] == after(clock, 7 * 86400)
+    assert provider.shown()["status"] == "draining"
+    assert state(vm)[0] == "running"
+    refused(world.ask(world.buyer), 503, "INSUFFICIENT_GPU_CAPACITY")
+    assert provider.notice(noticeSeconds=300).json()["terminateAt"] == after(clock, 300)
+
+
+def test_what_comes_to_run_on_a_leaving_node_is_told(provider: Provider, world: World, clock: Any) -> None:
+    clock.freeze()
+    node = provider.interruptible()
+    vm = world.vm(world.provider, nodeId=str(node.pk))
+    provider.offboard(node, noticeSeconds=600)
+    assert state(vm) == ("deploying", "")
+    world.says((vm, "running"), node=node)
+    assert state(vm) == ("running", f"node leaving at {after(clock, 600)}")
+
+
+@pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
+def test_for_who_is_no_node_there_is_nothing(world: World, method: str) -> None:
+    for org in (factories.platform(), world.provider, world.tenant):
+        answer = getattr(world.client(org), method)("/v1/nodes/termination-notice", {"noticeSeconds": 60})
+        refused(answer, 404, "NOT_FOUND", "There is no such thing here")
+    assert APIClient().post("/v1/nodes/termination-notice").status_code == 401
+    assert world.agent().get("/v1/nodes/termination-notice").status_code == 405
+    assert not Node.objects.exclude(terminate_at=None).exists()
