@@ -223,6 +223,7 @@ class History:
                     gpu_count=count,
                     tier=tier,
                     node_id=str(self.node.pk) if names_node else None,
+                    guest_mem_mb=1024,  # the least, so that GPUs alone decide
                     disk_size_gb=20,
                 ),
             )
