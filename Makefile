@@ -47,6 +47,7 @@ schema: venv-dev
 	$(OFFLINE) $(PY) manage.py spectacular --validate --fail-on-warn --file docs/openapi.yaml
 
 tour: venv-sdk
+	@test -f "$${OPENRELAY_HOME:-var}/demo.json" || { echo 'There is no demo yet: run `make up` in another terminal first.'; exit 1; }
 	@exec $(PY) manage.py tour $(ARGS)
 
 bench: venv-dev
