@@ -101,7 +101,12 @@ def present(model: Any) -> set[str]:
 def exact(model: Any) -> None:
     """Every field has the type that the client declares, and nothing came that it does not know."""
     assert model.additional_properties == {}
-    hints = typing.get_type_hints(type(model), vars(importlib.import_module(type(model).__module__)))
+    # Models name each other, and import each other only for type checkers.
+    names = {
+        **vars(importlib.import_module("openrelay_sdk.models")),
+        **vars(importlib.import_module(type(model).__module__)),
+    }
+    hints = typing.get_type_hints(type(model), names)
     for name, hint in hints.items():
         if name != "additional_properties":
             assert fits(getattr(model, name), hint), (

@@ -68,6 +68,7 @@ def test_every_operation_answers_as_the_schema_says(world: World) -> None:
     _reservations(world, operator, owner, tenant, agent)
     _compute(world, tenant, agent)
     _identity(world, tenant)
+    _provider(world, owner, tenant, agent)
     nobody = world.caller("")
     nobody("GET", "/livez")
     nobody("GET", "/v1/public/pricing")
@@ -131,6 +132,36 @@ def _reservations(world: World, operator: Caller, owner: Caller, tenant: Caller,
     operator("GET", f"{path}/units")
     operator("POST", f"{one}/cancel")
     operator("POST", f"{one}/cancel", status=409)
+
+
+def _provider(world: World, owner: Caller, tenant: Caller, agent: Caller) -> None:
+    """What owners do with their nodes, and a node of itself; last, for the node is removed."""
+    path = f"/v1/orgs/{world.provider_org.pk}/provider"
+    Organization.objects.filter(pk=world.provider_org.pk).update(is_provider=True, leave_notices_enabled=True)
+    for query in ("", "?includeRemoved=true", "?status=removed", "?class=persistent"):
+        owner("GET", f"{path}/nodes{query}")
+    owner("GET", f"{path}/nodes?class=odd", status=400)
+    owner("GET", f"{path}/stats")
+    owner("GET", f"{path}/status")
+    owner("POST", f"{path}/apply", {"note": "more"}, status=400)
+    theirs = f"/v1/orgs/{world.tenant_org.pk}/provider"
+    tenant("POST", f"{theirs}/apply", {"note": "GPUs"}, status=204)
+    tenant("GET", f"{theirs}/status")
+    node = f"{path}/nodes/{world.node.pk}"
+    tenant("PATCH", f"{theirs}/nodes/{world.node.pk}", {"status": "online"}, status=404)
+    owner("PATCH", node, {"status": "busy"}, status=400)
+    owner("PATCH", node, {"status": "maintenance"})
+    owner("PATCH", node, {"status": "online"})
+    owner("POST", f"{node}/offboard", {}, status=409)
+    agent("POST", "/v1/nodes/termination-notice", {"noticeSeconds": 1}, status=400)
+    agent("POST", "/v1/nodes/termination-notice", {"noticeSeconds": 3600})
+    Organization.objects.filter(pk=world.provider_org.pk).update(leave_notices_enabled=False)
+    agent("POST", "/v1/nodes/termination-notice", {"noticeSeconds": 3600}, status=409)
+    tenant("POST", "/v1/nodes/termination-notice", {}, status=404)
+    spot = factories.node(world.provider_org, 1, node_class="interruptible", notice_seconds=30)
+    owner("POST", f"{path}/nodes/{spot.pk}/offboard", {"noticeSeconds": 60})
+    owner("PATCH", node, {"status": "removed"})
+    owner("PATCH", node, {"status": "online"}, status=400)
 
 
 def _compute(world: World, tenant: Caller, agent: Caller) -> None:
