@@ -13,6 +13,7 @@ from django.utils.html import format_html
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, RangeDateTimeFilter
 from unfold.decorators import display
 
+from compute import admin_money as _money  # noqa: F401  (registers its own)
 from compute import states
 from compute.models import (
     AgentState,

@@ -1,6 +1,7 @@
 """Workloads, the rights and facts they have on units, and what they cost."""
 
 from compute.models.agent_report import AgentState, FlaggedReport
+from compute.models.availability import AvailabilityState, NodeChange, NodeOffer
 from compute.models.claim import Claim
 from compute.models.guest_state import GuestState
 from compute.models.occupancy import Occupancy
@@ -13,10 +14,13 @@ from compute.models.workload import Tier, Workload, WorkloadSshKey
 
 __all__ = [
     "AgentState",
+    "AvailabilityState",
     "Claim",
     "FlaggedReport",
     "GpuPrice",
     "GuestState",
+    "NodeChange",
+    "NodeOffer",
     "Occupancy",
     "OrgGpuPrice",
     "ResourceSize",

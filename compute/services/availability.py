@@ -2,36 +2,34 @@
 
 Only nodes that are online and take new work count. Units reserved to others leave every figure; what they put
 on the spot market counts as that alone. The organization's own active reservations count as free, and apart.
+
+What is alike for everybody is surveyed once and shared by every worker through PostgreSQL. On the nodes where
+something is reserved to the organization, and on those that changed since, the reader surveys for itself.
 """
 
+import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Exists, F, OuterRef, Q, Sum
+from django.db import connection
 
-from compute import states
-from compute.capacity import Share, allocatable_mb, footprint_mb, share
-from compute.models import Claim, Occupancy, Run, Workload
+from compute.capacity import Share
 from compute.placement import sums
-from compute.services import pool
-from nodes.models import Gpu, GpuModel, HoldAudience, HoldUnit, Node
-from openrelay import clock
+from compute.services.offering import freshness, refresh
+from compute.services.offers import NodeShape, Surveyed, read, survey_nodes
+from nodes.models import GpuModel
+
+Shapes = Counter[str]
 
 
 @dataclass(slots=True)
 class Offer:
-    """What one node gives, unnamed: sizes of units that are free, and of all that could be."""
+    """What a node gives, unnamed; `nodes` give exactly this. Lists as in `offers.NodeShape`."""
 
-    share: Share
-    left_ram_mb: int | None
-    left_vcpu: int | None
-    left_disk_gb: int | None
-    sizes: list[int] = field(default_factory=list)
-    structural: list[int] = field(default_factory=list)
-    spot_sizes: list[int] = field(default_factory=list)
-    spot_structural: list[int] = field(default_factory=list)
+    shape: NodeShape
+    nodes: int
 
 
 @dataclass(slots=True)
@@ -39,8 +37,8 @@ class OwnNode:
     """A node with units reserved to the organization: the sizes of those that are free."""
 
     node_id: UUID
-    sizes: list[int] = field(default_factory=list)
-    released: bool = False
+    sizes: tuple[int, ...]
+    released: bool
 
 
 @dataclass(slots=True)
@@ -57,168 +55,138 @@ class ModelAvailability:
     lattice: int = 1
     offers: list[Offer] = field(default_factory=list)
     nodes: list[OwnNode] = field(default_factory=list)
-    shares: list[Share] = field(default_factory=list)  # of every node with the model, placeable or not
+    shares: list[Share] = field(default_factory=list)  # of every kind of node, placeable or not
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
-    node_id: UUID
-    model_id: UUID
-    gpus: int
-    used: bool
-    failed: bool
-    held: bool
-    own: bool  # held for the organization, and active
-    on_market: bool  # held for others, active, and released
-    released: bool
+class Availability:
+    """What there is. `version` names it when it is what everybody sees, and is None otherwise."""
+
+    version: UUID | None
+    models: tuple[ModelAvailability, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Host:
-    node_id: UUID
-    placeable: bool
-    share: Share
-    left_ram_mb: int | None
-    left_vcpu: int | None
-    left_disk_gb: int | None
+class _Public:
+    """The offers of one version, read once by each process."""
+
+    version: UUID
+    models: dict[UUID, GpuModel]
+    shapes: dict[UUID, Shapes]
+    answer: Availability
 
 
-def availability(organization_id: UUID) -> list[ModelAvailability]:
+class _Memory:
+    """The last version that this process has read."""
+
+    public: _Public | None = None
+
+
+def availability(organization_id: UUID) -> Availability:
     """Every GPU model that nodes have VM units of, as the organization may place on them now, by name.
 
-    Hidden models show only to whom they are reserved. Eight queries, whatever the fleet.
+    Hidden models show only to whom they are reserved. One query where nothing changed since the last reading,
+    three where something did or is reserved to the organization, whatever the fleet.
     """
-    at = clock.read()
-    units = _units(organization_id, at)
-    hosts = _hosts(units, at)
-    by_model: dict[UUID, dict[UUID, list[_Unit]]] = {}
-    for unit in units:
-        by_model.setdefault(unit.model_id, {}).setdefault(unit.node_id, []).append(unit)
-    found = []
-    for model in GpuModel.objects.filter(pk__in=by_model).order_by("name", "pk"):
-        seen = ModelAvailability(model)
-        for node_id, of_node in sorted(by_model[model.pk].items()):
-            _add(seen, hosts[node_id], of_node)
-        if not model.hidden or seen.nodes:
-            found.append(seen)
-    return found
-
-
-def _add(seen: ModelAvailability, host: _Host, units: Iterable[_Unit]) -> None:
-    """Count one node's units of the model in."""
-    units = list(units)
-    seen.lattice |= sums(unit.gpus for unit in units)
-    seen.shares.append(host.share)
-    if not host.placeable:
-        return
-    offer = Offer(host.share, host.left_ram_mb, host.left_vcpu, host.left_disk_gb)
-    own = OwnNode(host.node_id)
-    for unit in units:
-        free = not unit.used and not unit.failed
-        if unit.on_market:
-            offer.spot_structural.append(unit.gpus)
-            if free:
-                offer.spot_sizes.append(unit.gpus)
+    for _ in range(3):
+        found = freshness(organization_id)
+        if found is None or not found.usable:
+            refresh()
             continue
-        if unit.held and not unit.own:
+        public = _public(found.version)
+        if public is None:
             continue
-        offer.structural.append(unit.gpus)
-        if free or unit.used:
-            seen.total += unit.gpus
-        if free:
-            offer.sizes.append(unit.gpus)
-        if unit.own:
-            own.released = own.released or unit.released
-            if free:
-                own.sizes.append(unit.gpus)
-    if any(unit.own for unit in units):
-        seen.nodes.append(own)
-    if not offer.structural and not offer.spot_structural:
-        return
-    seen.offers.append(offer)
-    seen.free += sum(offer.sizes)
-    seen.reserved_free += sum(own.sizes)
-    seen.spot_free += sum(offer.spot_sizes)
-    seen.placeable |= sums(offer.sizes)
-    seen.spot_placeable |= sums([*offer.sizes, *offer.spot_sizes])
+        touched = found.stale | found.own
+        if not touched:
+            return public.answer
+        answer = _with(public, touched, organization_id)
+        if answer is not None:
+            return answer
+    # Somebody keeps changing it under us, or the clock jumps: the facts themselves, then.
+    return _answer({}, {}, survey_nodes(organization_id, None))
 
 
-def _units(organization_id: UUID, at: datetime) -> list[_Unit]:
-    own = HoldAudience.objects.filter(hold=OuterRef("hold"), organization_id=organization_id)
-    held = {
-        unit_id: (released, is_own, active)
-        for unit_id, released, is_own, active in HoldUnit.objects.in_term(at)
-        .annotate(own=Exists(own), active=Q(hold__topology_gen=F("hold__node__topology_gen")))
-        .values_list("unit_id", "released", "own", "active")
-    }
-    rows = (
-        pool.vm_units()
-        .filter(node__in=pool.vm_nodes())
-        .annotate(
-            used=Exists(Claim.objects.filter(unit=OuterRef("pk")))
-            | Exists(Occupancy.objects.open().filter(unit=OuterRef("pk"))),
-            failed=Exists(Gpu.objects.filter(unit=OuterRef("pk"), failed_at__isnull=False)),
+def _public(version: UUID) -> _Public | None:
+    """That version of the offers, read unless this process has it; None when it was replaced meanwhile."""
+    known = _Memory.public
+    if known is not None and known.version == version:
+        return known
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT offers FROM compute_availabilitystate WHERE version = %s", [version])
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    shapes = {UUID(model): Counter(dict(counted)) for model, counted in json.loads(row[0]).items()}
+    models = GpuModel.objects.in_bulk(list(shapes))
+    answer = _answer(models, shapes, ())
+    public = _Public(version, models, shapes, Availability(version, answer.models))
+    _Memory.public = public
+    return public
+
+
+def _with(public: _Public, node_ids: Iterable[UUID], organization_id: UUID) -> Availability | None:
+    """The offers with those nodes as they are now for the organization; None when they were replaced
+    meanwhile.
+    """
+    touched = list(node_ids)
+    surveyed = survey_nodes(organization_id, touched)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT s.version, offer.gpu_model_id, offer.shape FROM compute_availabilitystate s "
+            "LEFT JOIN compute_nodeoffer offer ON offer.node_id = ANY(%s)",
+            [touched],
         )
-        .order_by()
-        .values_list("pk", "node_id", "gpu_model_id", "gpu_count", "used", "failed")
-    )
-    units = []
-    for pk, node_id, model_id, gpus, used, failed in rows:
-        released, is_own, active = held.get(pk, (False, False, False))
-        units.append(
-            _Unit(
-                node_id=node_id,
-                model_id=model_id,
-                gpus=gpus,
-                used=used,
-                failed=failed,
-                held=pk in held,
-                own=is_own and active,
-                on_market=released and active and not is_own,
-                released=released,
-            )
-        )
-    return units
+        before = cursor.fetchall()
+    if not before or before[0][0] != public.version:
+        return None
+    shapes = dict(public.shapes)
+    for model_id in {model_id for _, model_id, _ in before if model_id is not None}:
+        shapes[model_id] = shapes[model_id].copy()
+    for _, model_id, shape in before:
+        if model_id is not None:
+            shapes[model_id][shape] -= 1
+    return _answer(public.models, shapes, surveyed)
 
 
-def _hosts(units: Iterable[_Unit], at: datetime) -> dict[UUID, _Host]:
-    gpus: dict[UUID, int] = {}
-    for unit in units:
-        gpus[unit.node_id] = gpus.get(unit.node_id, 0) + unit.gpus
-    ram: dict[UUID, int] = {}
-    vcpu: dict[UUID, int] = {}
-    disk: dict[UUID, int] = {
-        row["node_id"]: row["disk"]
-        for row in Workload.objects.active()
-        .filter(node__isnull=False)
-        .order_by()
-        .values("node_id")
-        .annotate(disk=Sum("disk_size_gb"))
-    }
-    for node_id, guest_mem, guest_vcpu, guest_disk, status in Run.objects.open().values_list(
-        "node_id",
-        "workload__guest_mem_mb",
-        "workload__guest_vcpu",
-        "workload__disk_size_gb",
-        "workload__status",
-    ):
-        ram[node_id] = ram.get(node_id, 0) + (footprint_mb(guest_mem) if guest_mem else 0)
-        vcpu[node_id] = vcpu.get(node_id, 0) + (guest_vcpu or 0)
-        if status == states.TERMINATED:
-            disk[node_id] = disk.get(node_id, 0) + guest_disk
-    placeable = set(Node.objects.taking_new_work(at).values_list("pk", flat=True))
-    hosts = {}
-    for pk, ram_mb, cpu_cores, disk_total_gb in pool.vm_nodes().values_list(
-        "pk", "ram_mb", "cpu_cores", "disk_total_gb"
-    ):
-        hosts[pk] = _Host(
-            node_id=pk,
-            placeable=pk in placeable,
-            share=share(
-                gpus=gpus.get(pk, 0), ram_mb=ram_mb, cpu_cores=cpu_cores, disk_total_gb=disk_total_gb
-            ),
-            left_ram_mb=max(0, allocatable_mb(ram_mb) - ram.get(pk, 0)) if ram_mb else None,
-            left_vcpu=max(0, cpu_cores - vcpu.get(pk, 0)) if cpu_cores else None,
-            left_disk_gb=max(0, disk_total_gb - disk.get(pk, 0)) if disk_total_gb else None,
-        )
-    return hosts
+def _answer(
+    known: dict[UUID, GpuModel], shapes: dict[UUID, Shapes], surveyed: Iterable[Surveyed]
+) -> Availability:
+    seen: dict[UUID, Shapes] = dict(shapes)
+    own: dict[UUID, list[Surveyed]] = {}
+    added: dict[UUID, Shapes] = {}
+    for row in surveyed:
+        added.setdefault(row.model_id, Counter())[row.shape] += 1
+        if row.own:
+            own.setdefault(row.model_id, []).append(row)
+    for model_id, more in added.items():
+        seen[model_id] = seen.get(model_id, Counter()) + more
+    models = {**known, **GpuModel.objects.in_bulk(list(seen.keys() - known.keys()))} if added else known
+    found = [
+        _model(models[model_id], seen[model_id], own.get(model_id, []))
+        for model_id in sorted(seen, key=lambda pk: (models[pk].name, pk))
+        if any(count > 0 for count in seen[model_id].values())
+    ]
+    return Availability(None, tuple(row for row in found if not row.model.hidden or row.nodes))
+
+
+def _model(model: GpuModel, shapes: Shapes, own: list[Surveyed]) -> ModelAvailability:
+    """One model's figures from the shapes of its nodes."""
+    seen = ModelAvailability(model)
+    for text, nodes in sorted(shapes.items()):
+        if nodes < 1:
+            continue
+        shape = read(text)
+        seen.lattice |= sums(shape.every)
+        seen.shares.append(shape.share)
+        if not shape.structural and not shape.spot_structural:
+            continue
+        seen.offers.append(Offer(shape, nodes))
+        seen.total += shape.total * nodes
+        seen.free += sum(shape.sizes) * nodes
+        seen.spot_free += sum(shape.spot_sizes) * nodes
+        seen.placeable |= sums(shape.sizes)
+        seen.spot_placeable |= sums([*shape.sizes, *shape.spot_sizes])
+    for row in sorted(own, key=lambda row: row.node_id):
+        seen.nodes.append(OwnNode(row.node_id, row.own_sizes, row.own_released))
+        seen.reserved_free += sum(row.own_sizes)
+    return seen

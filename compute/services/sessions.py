@@ -40,6 +40,8 @@ def open_sessions(workloads: Sequence[Workload], at: datetime) -> None:
     }
     sessions, parts = [], []
     for workload in workloads:
+        if workload.node_id is None:  # what comes to run is on a node
+            continue
         cents = hourly_cents(workload)
         mine = claims.get(workload.pk, [])
         owner_id = owners[workload.node_id]

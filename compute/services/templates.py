@@ -40,7 +40,7 @@ def template_for(
     if template_id is None:
         return None
     pk = parse_id(template_id)
-    template = VmTemplate.objects.offered().filter(pk=pk).first() if pk else None
+    template: VmTemplate | None = VmTemplate.objects.offered().filter(pk=pk).first() if pk else None
     if template is None:
         raise Invalid("templateId names no VM template. GET /v1/vm-templates lists them.")
     if image_url:

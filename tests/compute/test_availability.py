@@ -145,11 +145,11 @@ def test_the_same_number_of_queries_for_one_node_and_for_twenty(
 ) -> None:
     client = world.client(world.buyer)
     client.get("/v1/gpu-availability")
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(3):
         client.get("/v1/gpu-availability")
     for _ in range(5):
         factories.node(world.provider, 2)
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(3):
         client.get("/v1/gpu-availability")
 
 

@@ -9,12 +9,19 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from compute.models import (
     AgentState,
+    AvailabilityState,
     Claim,
     FlaggedReport,
     GpuPrice,
+    NodeOffer,
     Occupancy,
+    OrgGpuPrice,
+    ResourceSize,
     Run,
     SshKey,
+    UsageSession,
+    UsageUnit,
+    VmTemplate,
     Workload,
     WorkloadSshKey,
 )
@@ -36,6 +43,7 @@ from openrelay import clock
 from openrelay.api.models import IdempotencyKey
 from openrelay.audit.models import AuditEvent
 from openrelay.identity.models import ApiKey, Membership, Organization, Role, SessionToken, User
+from openrelay.ids import new_id
 from reservations.models import Announcement, Reservation, ReservationManager
 
 _numbers = count(1)
@@ -250,4 +258,52 @@ def fill(rows: int) -> None:
             "flag": "it is partial",
             "content": {},
         },
+    )
+    make(
+        OrgGpuPrice,
+        lambda n, _m: {
+            "organization": orgs[n],
+            "gpu_model": models[n],
+            "tier": "spot",
+            "cents_per_gpu_hour": 80,
+            "updated_at": at,
+        },
+    )
+    make(ResourceSize, lambda _n, m: {"slug": m, "vcpu": 2, "ram_mb": 4096, "cents_per_hour": 4})
+    make(VmTemplate, lambda _n, m: {"slug": m, "name": m, "filename": f"{m}.qcow2", "os_type": "debian"})
+    sessions = make(
+        UsageSession,
+        lambda n, _m: {
+            "workload": workloads[n],
+            "run": runs[n],
+            "organization": orgs[n],
+            "node": nodes[n],
+            "node_owner": orgs[n],
+            "tier": "community",
+            "gpu_model": models[n],
+            "gpu_count": 1,
+            "cents_per_hour": 200,
+            "started_at": at,
+        },
+    )
+    make(
+        UsageUnit, lambda n, _m: {"session": sessions[n], "unit": units[n], "gpu_count": 1, "hold": holds[n]}
+    )
+    make(
+        NodeOffer,
+        lambda n, _m: {
+            "node_id": nodes[n].pk,
+            "gpu_model_id": models[n].pk,
+            "online": True,
+            "shape": "[]",
+        },
+    )
+    AvailabilityState.objects.get_or_create(
+        defaults={
+            "version": new_id(),
+            "snapshot": "1:1:",
+            "surveyed_at": at,
+            "checked_at": at,
+            "offers": "{}",
+        }
     )

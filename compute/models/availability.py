@@ -1,0 +1,71 @@
+"""What every organization is shown alike of the fleet's capacity, kept so that a reader need not survey it.
+
+Nothing is decided by these rows: placement reads the facts. Losing them costs one survey of the fleet.
+"""
+
+from uuid import UUID
+
+from django.db import models
+
+# Stands in `NodeChange` for what concerns every node: the catalogue of GPU models.
+EVERY_NODE = UUID(int=0)
+
+
+class NodeChange(models.Model):
+    """The last transaction that changed what a node has to give. Written by triggers on the facts alone."""
+
+    node_id = models.UUIDField(primary_key=True)
+    xid = models.BigIntegerField(db_index=True)
+
+    class Meta:
+        db_table = "compute_nodechange"
+
+    def __str__(self) -> str:
+        return f"{self.node_id} at {self.xid}"
+
+
+class NodeOffer(models.Model):
+    """What a node has of one GPU model for an organization that nothing is reserved to, when last surveyed.
+
+    `shape` is a JSON list, spelled the same for every node that gives the same; `compute.services.offers`
+    makes it and reads it.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    node_id = models.UUIDField()
+    gpu_model_id = models.UUIDField()
+    online = models.BooleanField()
+    shape = models.TextField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["node_id", "gpu_model_id"], name="offer_once")]
+        indexes = [
+            models.Index(fields=["node_id"], condition=models.Q(online=False), name="offer_of_silent_node")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.gpu_model_id} on {self.node_id}"
+
+
+class AvailabilityState(models.Model):
+    """The one row about the offers as a whole: as of when, and how many nodes give each shape.
+
+    `snapshot` is PostgreSQL's: a change by a transaction that is not visible in it is not in the offers yet.
+    """
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    version = models.UUIDField()
+    snapshot = models.TextField()
+    surveyed_at = models.DateTimeField(help_text="the offers are as of this time")
+    checked_at = models.DateTimeField(help_text="when somebody last looked for what had changed")
+    next_term_at = models.DateTimeField(null=True, help_text="when the next hold begins or ends")
+    silent = models.PositiveIntegerField(default=0, help_text="how many offers are of nodes not heard from")
+    offers = models.TextField(help_text="JSON: by GPU model, each shape and how many nodes give it")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(id=1), name="one_availability_state"),
+        ]
+
+    def __str__(self) -> str:
+        return f"offers as of {self.surveyed_at}"

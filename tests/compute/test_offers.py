@@ -1,0 +1,268 @@
+"""The fleet's offers are shared, and yet nobody is shown what is no longer so."""
+
+import datetime as dt
+import gzip
+import importlib
+import json
+import random
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compute.api import catalog
+from compute.models import AvailabilityState, NodeOffer, Workload
+from compute.services import availability as service
+from compute.services import offering
+from compute.services.offers import survey_nodes
+from nodes.models import GpuModel, GpuUnit, Node, NodeHeartbeat
+from openrelay import clock as database_clock
+from openrelay.api import runs
+from openrelay.clock import Now
+from openrelay.errors import ApiError
+from tests import factories
+from tests.compute.conftest import World
+from tests.support.travel import Clock
+from tests.support.web import Server
+
+
+@pytest.fixture
+def committed(transactional_db: None) -> World:
+    """The world, with every change committed, so that snapshots tell them apart."""
+    factories.platform()
+    provider = factories.organization("Provider", is_provider=True)
+    return World(
+        node=factories.node(provider),
+        provider=provider,
+        tenant=factories.organization("Tenant"),
+        buyer=factories.organization("Buyer"),
+    )
+
+
+def facts(org: Any) -> list[Any]:
+    """What a survey of everything says."""
+    return told(service._answer({}, {}, survey_nodes(org.pk, None)))
+
+
+def told(found: service.Availability) -> list[Any]:
+    return [
+        {
+            "model": seen.model.pk,
+            "figures": (seen.free, seen.reserved_free, seen.spot_free, seen.total),
+            "masks": (seen.placeable, seen.spot_placeable, seen.lattice),
+            "offers": sorted((str(offer.shape), offer.nodes) for offer in seen.offers),
+            "nodes": [(node.node_id, node.sizes, node.released) for node in seen.nodes],
+        }
+        for seen in found.models
+    ]
+
+
+def check(world: World) -> None:
+    for org in (world.buyer, world.tenant, world.provider, factories.platform()):
+        assert told(service.availability(org.pk)) == facts(org), org.name
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_shown_is_what_a_survey_of_everything_says(committed: World, clock: Clock, seed: int) -> None:
+    world, dice = committed, random.Random(seed)
+    nodes = [world.node]
+    for _ in range(3):
+        sizes = [dice.choice((1, 1, 2, 4)) for _ in range(dice.randint(1, 4))]
+        nodes.append(
+            factories.node(world.provider, [factories.unit_report(n, gpus=g) for n, g in enumerate(sizes)])
+        )
+    made: list[Workload] = []
+
+    def create() -> None:
+        org = dice.choice((world.buyer, world.tenant))
+        node = dice.choice([None, None, str(world.node.pk)]) if org == world.tenant else None
+        answer = world.ask(
+            org, gpuCount=dice.randint(1, 3), tier=dice.choice(("community", "spot")), nodeId=node
+        )
+        if answer.status_code == 200:
+            made.append(Workload.objects.get(pk=answer.json()["id"]))
+
+    def end() -> None:
+        if made:
+            gone = made.pop(dice.randrange(len(made)))
+            world.client(gone.organization).post(f"/v1/vms/{gone.pk}/terminate")
+            if dice.random() < 0.7:
+                world.says((gone, "gone"), node=gone.node)
+
+    def reserve() -> None:
+        start = database_clock.read() + dt.timedelta(seconds=dice.choice((0, 40, 90)))
+        units = [n for n in range(8) if dice.random() < 0.3] or [0]
+        try:
+            held = world.reserve(*units, starts_at=start, ends_at=start + dt.timedelta(seconds=100))
+        except ApiError:  # held already, or gone from the node
+            return
+        if start <= database_clock.read() and dice.random() < 0.6:
+            world.release(held, units[0])
+
+    def report() -> None:
+        units = [factories.unit_report(n) for n in range(8)]
+        units[dice.randrange(8)]["gpus"][0]["healthy"] = dice.random() < 0.5
+        factories.inventory(world.node, units[: dice.choice((8, 8, 7))])
+
+    def script() -> None:
+        Node.objects.filter(pk=dice.choice(nodes).pk).update(owner_hold=dice.choice(("", "maintenance")))
+
+    def silence() -> None:
+        clock.advance(100)
+        factories.online(*dice.sample(nodes, 3))
+
+    def rename() -> None:
+        GpuModel.objects.update(hidden=dice.random() < 0.3)
+
+    def wait() -> None:
+        clock.advance(dice.choice((1, 30, 60)))
+        factories.online(*dice.sample(nodes, dice.choice((2, 4))))
+
+    steps = (create, create, create, end, end, reserve, report, script, silence, rename, wait)
+    for _ in range(25):
+        step = dice.choice((*steps, offering.refresh))
+        step()
+        check(world)
+
+
+def test_a_change_is_seen_at_once_though_nothing_was_surveyed_since(committed: World) -> None:
+    world = committed
+    offering.refresh()
+    version = AvailabilityState.objects.get().version
+    made = world.vm(world.buyer, gpuCount=3)
+    for org in (world.buyer, world.tenant):
+        (seen,) = service.availability(org.pk).models
+        assert seen.free == 5
+    assert AvailabilityState.objects.get().version == version
+    world.terminate(world.buyer, made)
+    world.says((made, "gone"))
+    assert service.availability(world.buyer.pk).models[0].free == 8
+    assert offering.refresh()
+    assert not offering.refresh()
+    assert service.availability(world.buyer.pk).version is not None
+
+
+def test_what_was_rolled_back_or_is_not_committed_is_not_seen(committed: World) -> None:
+    world = committed
+    offering.refresh()
+    with transaction.atomic():
+        world.vm(world.buyer, gpuCount=3)
+        assert service.availability(world.buyer.pk).models[0].free == 5  # by whoever did it
+        transaction.set_rollback(True)
+    assert service.availability(world.buyer.pk).models[0].free == 8
+    assert not offering.refresh()
+
+
+def test_a_survey_that_overlaps_a_change_does_not_lose_it(committed: World) -> None:
+    """A transaction that was open during the survey, with an older number than what the survey saw last."""
+    world = committed
+    offering.refresh()
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("UPDATE nodes_node SET owner_hold = 'maintenance' WHERE id = %s", [world.node.pk])
+            factories.node(world.provider, 2)
+            assert offering.refresh()
+            assert service.availability(world.buyer.pk).models[0].free == 10
+            cursor.execute("COMMIT")
+    finally:
+        other.close()
+    assert service.availability(world.buyer.pk).models[0].free == 2
+    check(world)
+
+
+def test_reading_costs_one_query_and_three_on_what_is_ones_own(committed: World) -> None:
+    world = committed
+    world.reserve(0, 1)
+    offering.refresh()
+    service.availability(world.buyer.pk)
+    service.availability(world.tenant.pk)
+    for org, queries in ((world.buyer, 1), (world.tenant, 3)):
+        with CaptureQueriesContext(connection) as counted:
+            service.availability(org.pk)
+        assert len(counted) == queries, org.name
+
+
+def test_without_a_task_a_reader_brings_the_offers_up_to_date(committed: World, clock: Clock) -> None:
+    world = committed
+    service.availability(world.buyer.pk)
+    before = AvailabilityState.objects.get().checked_at
+    clock.advance(20)
+    factories.online(world.node)
+    service.availability(world.buyer.pk)
+    assert AvailabilityState.objects.get().checked_at > before
+    clock.advance(-3600)
+    factories.online(world.node)
+    check(world)
+
+
+def test_offers_of_another_cluster_are_not_believed(committed: World) -> None:
+    """A dump that was restored elsewhere brings a snapshot of transactions that are still to come there."""
+    world = committed
+    offering.refresh()
+    AvailabilityState.objects.update(snapshot="4000000000:4000000000:")
+    NodeOffer.objects.all().delete()
+    GpuUnit.objects.filter(node=world.node, address=factories.address(0)).update(sellable=False)
+    check(world)
+
+
+def test_many_alike_nodes_are_each_an_offer_to_the_published_client(
+    committed: World, server: Server, sdk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, model = committed, factories.gpu_model()
+    rows = Node.objects.bulk_create(
+        Node(organization=world.provider, hostname=f"many-{n}", ram_mb=1024 * 1024, cpu_cores=64)
+        for n in range(700)
+    )
+    NodeHeartbeat.objects.bulk_create(NodeHeartbeat(node=row, seen_at=Now()) for row in rows)
+    GpuUnit.objects.bulk_create(
+        GpuUnit(
+            node=row, address=factories.address(n), alloc_class="vfio-group", gpu_model=model, gpu_count=1
+        )
+        for row in rows
+        for n in range(2)
+    )
+    world.reserve(0, 1)
+    world.vm(world.buyer, gpuCount=2, nodeId=None)
+    for org, own in ((world.buyer, 0), (world.tenant, 2)):
+        token = factories.api_key(org)
+        operation = importlib.import_module(f"{sdk.__name__}.api.catalog.get_gpu_availability")
+        with sdk.AuthenticatedClient(base_url=server.url, token=token) as published:
+            (found,) = operation.sync(client=published)
+        assert len(found.vm.offers) == 701
+        assert found.vm.total_gpus == 1406 + own
+        assert found.vm.reserved_free_gpus == own
+        client = world.client(org)
+        packed = client.get("/v1/gpu-availability", headers={"Accept-Encoding": "gzip, br"})
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert packed.headers["Vary"] == "Accept-Encoding"
+        plain = client.get("/v1/gpu-availability", headers={"Accept-Encoding": "gzip;q=0"})
+        text = plain.content
+        monkeypatch.setattr(catalog, "LARGE", 1000)
+        streamed = client.get("/v1/gpu-availability")
+        assert b"".join(streamed.streaming_content) == text
+        assert int(streamed.headers["Content-Length"]) == len(text)
+        monkeypatch.undo()
+        assert gzip.decompress(packed.content) == text
+        assert len(packed.content) < len(text) / 20
+        (vm,) = (row["vm"] for row in json.loads(text))
+        assert sum(len(offer["unitSizes"]) for offer in vm["offers"]) == vm["freeGpus"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from((b"a", b"0123456789" * 9, b"[1,1],")),
+            st.sampled_from((1, 2, 255, 256, 511, 512, 900)),
+        )
+    )
+)
+def test_a_body_of_runs_is_what_its_parts_say(parts: list[tuple[bytes, int]]) -> None:
+    whole = b"".join(piece * times for piece, times in parts)
+    assert b"".join(runs.chunks(parts)) == whole
+    assert runs.length(parts) == len(whole)
+    assert gzip.decompress(runs.gzipped(parts)) == whole
