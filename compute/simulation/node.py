@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import httpx
 
+from nodes import levels
+
 log = logging.getLogger(__name__)
 
 LIVE: Final = ("starting", "running", "stopping")
@@ -28,14 +30,21 @@ class Guest:
     units: list[str]
     due_at: float = 0.0
     message: str = ""
+    workload_id: str = ""
+    reboots: int = 0  # how many of those asked for it has had
+    console: str = ""
 
 
 @dataclass(slots=True)
 class Memory:
-    """What outlives the agent's process: the guests, as real ones would, and the last sequence used."""
+    """What outlives the agent's process: the guests, as real ones would, disks, and the last sequence used.
+
+    `disks` has the GB of each workload's disk. One outlives its guests, until it is said to be deleted.
+    """
 
     sequence: int = 0
     guests: dict[str, Guest] = field(default_factory=dict)
+    disks: dict[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The memory as JSON values."""
@@ -44,7 +53,8 @@ class Memory:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Memory":
         """The memory that `as_json` gave."""
-        return cls(data["sequence"], {key: Guest(**guest) for key, guest in data["guests"].items()})
+        guests = {key: Guest(**guest) for key, guest in data["guests"].items()}
+        return cls(data["sequence"], guests, data.get("disks", {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,9 @@ class Behaviour:
     offline: bool = False  # says nothing
     fails_boots: bool = False  # every guest that it starts fails
     keeps_guests: bool = False  # tears nothing down
+    fills_disk: bool = False  # has no room for another disk, and says so
+    agent_level: int = levels.LATEST  # what the agent says it can do
+    failed_gpus: frozenset[str] = frozenset()  # addresses of GPUs that it says have failed
 
     @classmethod
     def from_entry(cls, entry: dict[str, Any]) -> "Behaviour":
@@ -66,6 +79,9 @@ class Behaviour:
             offline=bool(entry.get("offline", False)),
             fails_boots=bool(entry.get("failsBoots", False)),
             keeps_guests=bool(entry.get("keepsGuests", False)),
+            fills_disk=bool(entry.get("fillsDisk", False)),
+            agent_level=int(entry.get("agentLevel", levels.LATEST)),
+            failed_gpus=frozenset(entry.get("failedGpus", ())),
         )
 
 
@@ -91,16 +107,20 @@ class SimulatedNode:
         self._clock = clock
         self._remember = remember
         self._inventory_at = self._report_at = float("-inf")
-        self._last_report: list[dict[str, str]] | None = None
+        self._last_report: tuple[list[dict[str, Any]], list[str]] | None = None
+        self._told: dict[str, str] = {}  # the console of each guest as it was last sent
         self.configure(entry)
 
     def configure(self, entry: dict[str, Any]) -> None:
         """Take the host's entry in the credentials file; a new inventory is sent at the next turn."""
-        if getattr(self, "inventory", None) != entry["inventory"]:
+        self.behaviour = Behaviour.from_entry(entry)
+        inventory: dict[str, Any] = _ailing(entry["inventory"], self.behaviour.failed_gpus)
+        if self.behaviour.fills_disk:
+            inventory = {**inventory, "host": {**inventory.get("host", {}), "diskFreeGb": 0}}
+        if getattr(self, "inventory", None) != inventory:
             self._inventory_at = float("-inf")
         self.node_id: str = entry["nodeId"]
-        self.inventory: dict[str, Any] = entry["inventory"]
-        self.behaviour = Behaviour.from_entry(entry)
+        self.inventory = inventory
         self._credential: str = entry["credential"]
         self._base_url: str = entry.get("baseUrl") or self._default_base_url
 
@@ -114,17 +134,42 @@ class SimulatedNode:
             return
         now = self._clock()
         if now - self._inventory_at >= self.INVENTORY_EVERY:
-            self._call("POST", "inventory", {**self.inventory, "sequence": self._next_sequence()})
+            self._send_inventory()
             self._inventory_at = now
         self._reconcile(self._call("GET", "work")["runs"])
         self._progress()
-        said = self._account()
+        said = self._account(), sorted(self.memory.disks)
         if said != self._last_report or now - self._report_at >= self.REPORT_EVERY:
-            report = {"sequence": self._next_sequence(), "complete": True, "guests": said}
-            answer = self._call("POST", "reports", report)
+            self._report(*said)
             self._last_report, self._report_at = said, now
-            for run_id in answer.get("tearDown", ()):
-                self._stop(self.memory.guests.get(run_id))
+
+    def _report(self, guests: list[dict[str, Any]], disks: list[str]) -> None:
+        """Say what there is, with consoles that are news, and do what the answer asks for."""
+        consoles = {key: guest.console for key, guest in self.memory.guests.items()}
+        news = {key for key, console in consoles.items() if console and self._told.get(key) != console}
+        lines = [
+            {**line, "console": consoles[line["runId"]]} if line["runId"] in news else line for line in guests
+        ]
+        body = {"sequence": self._next_sequence(), "complete": True, "guests": lines, "disks": disks}
+        answer = self._call("POST", "reports", body)
+        self._told = {key: told for key, told in self._told.items() if key in consoles}
+        self._told |= {key: consoles[key] for key in news}
+        for run_id in answer.get("tearDown", ()):
+            self._stop(self.memory.guests.get(run_id))
+        for workload_id in answer.get("deleteDisks", ()):
+            if not self._live(workload_id):
+                self.memory.disks.pop(workload_id, None)
+                self._remember()
+
+    def _send_inventory(self) -> None:
+        """Say what the host has. A host that was removed has no say any more, but guests to tear down."""
+        try:
+            self._call("POST", "inventory", {**self.inventory, "sequence": self._next_sequence()})
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != httpx.codes.BAD_REQUEST:
+                raise
+            if error.response.json().get("code") != "NODE_DECOMMISSIONED":
+                raise
 
     def _reconcile(self, runs: list[dict[str, Any]]) -> None:
         guests = self.memory.guests
@@ -142,18 +187,57 @@ class SimulatedNode:
                     self._stop(guest)
             elif guest is None and not run["waitsFor"]:
                 self._start(run)
+            elif guest is not None:
+                self._reboot(guest, run.get("reboots", 0))
 
     def _start(self, run: dict[str, Any]) -> None:
         units = [unit["address"] for unit in run["units"]]
         taken = {unit for guest in self.memory.guests.values() if guest.state in LIVE for unit in guest.units}
-        if taken.intersection(units):
+        workload_id, spec = run.get("workloadId", run["runId"]), run.get("spec", {})
+        # A disk is for one guest at a time, like a unit.
+        if taken.intersection(units) or self._live(workload_id):
             return
         missing = set(units) - {unit["address"] for unit in self.inventory.get("units", ())}
         if missing:
             message = f"{', '.join(sorted(missing))} is not in this host"
             self._keep(Guest(run["runId"], "failed", [], message=message))
             return
-        self._keep(Guest(run["runId"], "starting", units, self._clock() + self.behaviour.boot_seconds))
+        disks = self.memory.disks
+        if workload_id not in disks and self.behaviour.fills_disk:
+            message = "no space left on device"
+            self._keep(Guest(run["runId"], "failed", [], message=message, workload_id=workload_id))
+            return
+        fresh = workload_id not in disks
+        disks[workload_id] = max(spec.get("diskSizeGb", 0), disks.get(workload_id, 0))
+        guest = Guest(
+            run["runId"],
+            "starting",
+            units,
+            self._clock() + self.behaviour.boot_seconds,
+            workload_id=workload_id,
+            reboots=run.get("reboots", 0),
+        )
+        self._keep(guest)
+        self._write(guest, f"booting {spec.get('name')} with a disk of {disks[workload_id]} GB")
+        if fresh and spec.get("cloudInit"):
+            self._write(guest, "first boot of this disk: cloud-init ran")
+
+    def _reboot(self, guest: Guest, reboots: int) -> None:
+        if guest.state != "running" or guest.reboots >= reboots:
+            return
+        guest.state, guest.due_at = "starting", self._clock() + self.behaviour.boot_seconds
+        guest.reboots = reboots
+        self._write(guest, "rebooting")
+
+    def _live(self, workload_id: str) -> bool:
+        return any(
+            guest.state in LIVE and guest.workload_id == workload_id for guest in self.memory.guests.values()
+        )
+
+    def _write(self, guest: Guest, line: str) -> None:
+        """Add a line to the guest's console, of which the tail is kept."""
+        guest.console = f"{guest.console}{line}\n"[-8192:]
+        self._remember()
 
     def _stop(self, guest: Guest | None) -> None:
         if guest is None or guest.state not in ("starting", "running") or self.behaviour.keeps_guests:
@@ -170,17 +254,24 @@ class SimulatedNode:
                 guest.state, guest.message = "failed", "the guest did not boot"
             elif guest.state == "starting":
                 guest.state = "running"
+                self._write(guest, "login:")
             elif guest.state == "stopping":
                 guest.state = "gone"
             else:
                 continue
             self._remember()
 
-    def _account(self) -> list[dict[str, str]]:
+    def _account(self) -> list[dict[str, Any]]:
         said = []
         for guest in self.memory.guests.values():
-            line = {"runId": guest.run_id, "state": SPOKEN.get(guest.state, guest.state)}
-            said.append({**line, "message": guest.message} if guest.message else line)
+            line: dict[str, Any] = {"runId": guest.run_id, "state": SPOKEN.get(guest.state, guest.state)}
+            if guest.message:
+                line["message"] = guest.message
+            if guest.state in LIVE:
+                line["sshReady"] = guest.state == "running"
+                line["diskTotalBytes"] = self.memory.disks.get(guest.workload_id, 0) * 10**9
+                line["diskUsedBytes"] = 2 * 10**9
+            said.append(line)
         return said
 
     def _keep(self, guest: Guest) -> None:
@@ -198,7 +289,10 @@ class SimulatedNode:
             method,
             f"{self._base_url}/v1/agent/{path}",
             json=body,
-            headers={"Authorization": f"Bearer {self._credential}"},
+            headers={
+                "Authorization": f"Bearer {self._credential}",
+                levels.LEVEL_HEADER: str(self.behaviour.agent_level),
+            },
         )
         if response.is_error:
             log.warning("node %s: %s %s: %s", self.node_id, method, path, response.text[:300])
@@ -207,3 +301,17 @@ class SimulatedNode:
         if answer.get("flagged"):
             log.warning("node %s: its %s was flagged: %s", self.node_id, path, answer["flagged"])
         return answer
+
+
+def _ailing(inventory: dict[str, Any], failed: frozenset[str]) -> dict[str, Any]:
+    """The inventory with the GPUs at those addresses failed."""
+    if not failed:
+        return inventory
+
+    def gpu(said: dict[str, Any]) -> dict[str, Any]:
+        if said["address"] not in failed:
+            return said
+        return {**said, "healthy": False, "failure": said.get("failure") or "it fell off the bus"}
+
+    units = [{**unit, "gpus": [gpu(each) for each in unit["gpus"]]} for unit in inventory.get("units", ())]
+    return {**inventory, "units": units}

@@ -1,14 +1,13 @@
 """Nodes' agents speaking for their own node, by its credential: the inventory, and the base of the rest."""
 
 import re
-from typing import Final
 
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from nodes.inventory import Inventory
-from nodes.levels import BASE
+from nodes.levels import BASE, LEVEL_HEADER, VERSION_HEADER
 from nodes.models import Node, NodeCredential
 from nodes.services.inventory import take
 from nodes.services.liveness import hear
@@ -19,8 +18,6 @@ from openrelay.errors import Invalid, Unauthenticated
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
 
-LEVEL_HEADER: Final = "OpenRelay-Agent-Level"
-VERSION_HEADER: Final = "OpenRelay-Agent-Version"
 _LEVEL = re.compile(r"[1-9][0-9]{0,3}")
 _VERSION = re.compile(r"[\x21-\x7e]{0,64}")
 

@@ -12,6 +12,7 @@ from nodes.models import Node, NodeHeartbeat
 from nodes.services.liveness import level_of
 from openrelay.audit.models import AuditEvent
 from reservations.services.invariants import violations
+from tests import factories
 from tests.compute.conftest import World, refused, state, world
 
 __all__ = ["world"]
@@ -32,6 +33,8 @@ def interrupted(world: World, clock: Any, **body: Any) -> Workload:
 
 def test_what_runs_or_deploys_is_interrupted_once_the_grace_is_over(world: World, clock: Any) -> None:
     running, deploying = world.running(world.buyer), world.vm(world.buyer)
+    clock.freeze()
+    factories.online(world.node)
     clock.advance(89)
     tasks.sweep_lost_nodes()
     assert state(running)[0] == "running"

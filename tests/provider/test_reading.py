@@ -44,6 +44,8 @@ def test_a_node_reads_whole(provider: Provider, world: World) -> None:
 
 
 def test_a_silent_node_is_offline_and_its_disk_unknown(provider: Provider, world: World, clock) -> None:  # type: ignore[no-untyped-def]
+    clock.freeze()
+    factories.online(world.node)
     clock.advance(89)
     assert provider.shown()["status"] == "online"
     clock.advance(2)

@@ -1,0 +1,97 @@
+"""The pretended host as it ails: a failed GPU, silence, an old level, its removal; on a real server."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from compute import tasks
+from compute.models import Run
+from compute.services.draining import set_status
+from compute.simulation.node import Memory, SimulatedNode
+from nodes.levels import BASE, LATEST
+from nodes.models import Gpu
+from nodes.services.liveness import level_of
+from tests import factories
+from tests.compute.conftest import World, state, world
+from tests.support.web import Server
+
+__all__ = ["world"]
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Host:
+    """The agent of the world's node, turned by hand."""
+
+    def __init__(self, server: Server, http: httpx.Client, world: World) -> None:
+        units = [factories.unit_report(number) for number in range(8)]
+        self.entry: dict[str, Any] = {
+            "nodeId": str(world.node.pk),
+            "credential": factories.credential(world.node),
+            "inventory": {"runtime": "qemu", "host": {"ramMb": 2**20, "diskTotalGb": 16000}, "units": units},
+            "bootSeconds": 0,
+            "stopSeconds": 0,
+        }
+        self.agent = SimulatedNode(
+            self.entry, Memory(), http=http, base_url=server.url, clock=time.time, remember=lambda: None
+        )
+
+    def turn(self, times: int = 3, **behaviour: Any) -> None:
+        """Change how it behaves, and let it take some turns."""
+        self.entry |= behaviour
+        self.agent.configure(self.entry)
+        for _ in range(times):
+            self.agent.turn()
+
+
+@pytest.fixture
+def host(server: Server, world: World) -> Iterator[Host]:
+    with httpx.Client(trust_env=False) as http:
+        yield Host(server, http, world)
+
+
+def test_it_can_be_told_to_fail_a_gpu_and_to_heal_it(host: Host, world: World) -> None:
+    vm = world.vm(world.buyer)
+    host.turn()
+    assert state(vm)[0] == "running"
+    (unit,) = world.units(vm)
+    host.turn(failedGpus=[factories.address(unit)])
+    (gpu,) = Gpu.objects.exclude(failed_at=None)
+    assert (gpu.address, gpu.failure) == (factories.address(unit), "it fell off the bus")
+    assert state(vm)[0] == "running"
+    host.turn(failedGpus=[])
+    assert not Gpu.objects.exclude(failed_at=None).exists()
+
+
+def test_it_can_be_of_an_old_level(host: Host, world: World) -> None:
+    host.turn()
+    assert level_of(world.node) == LATEST
+    host.turn(agentLevel=BASE)
+    assert level_of(world.node) == BASE
+
+
+def test_it_can_go_silent_and_return(host: Host, world: World, clock: Any) -> None:
+    vm = world.vm(world.buyer)
+    host.turn()
+    clock.advance(100)
+    host.turn(offline=True)
+    tasks.sweep_lost_nodes()
+    assert state(vm) == ("interrupted", "node_lost")
+    host.agent.REPORT_EVERY = 0.0
+    host.turn(offline=False)
+    assert state(vm) == ("running", "")
+
+
+def test_removed_it_tears_down_what_it_has(host: Host, world: World) -> None:
+    vm = world.vm(world.buyer)
+    host.turn()
+    set_status(caller=factories.caller(world.provider), node_id=world.node.pk, status="removed")
+    host.turn(bootSeconds=1)  # a new inventory is due, and refused
+    host.agent.REPORT_EVERY = 0.0
+    host.agent._inventory_at = float("-inf")
+    host.turn()
+    assert state(vm) == ("terminated", "node_removed")
+    assert not Run.objects.open().exists()
