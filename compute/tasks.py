@@ -6,7 +6,7 @@ from uuid import UUID
 
 from celery import shared_task
 
-from compute.services import draining, interruption, offering, teardown
+from compute.services import draining, interruption, stuck, teardown
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,12 @@ def sweep_teardowns() -> None:
     _each(teardown.overdue_ids(), teardown.report_overdue)
 
 
+@shared_task(name="compute.sweep_stuck")
+def sweep_stuck() -> None:
+    """Report every workload that does not come up and that nobody was told of."""
+    _each(stuck.stuck_ids(), stuck.report_stuck)
+
+
 @shared_task(name="compute.sweep_lost_nodes")
 def sweep_lost_nodes() -> None:
     """Interrupt what runs on nodes that went silent, node by node."""
@@ -54,9 +60,3 @@ def remove_leaving_node(node_id: str) -> None:
 def sweep_leaving_nodes() -> None:
     """Remove every node whose announced end has come."""
     _each(draining.due_node_ids(), draining.remove_due)
-
-
-@shared_task(name="compute.refresh_offers")
-def refresh_offers() -> None:
-    """Survey again what changed in the fleet's offers, so that no reader has to."""
-    offering.refresh()

@@ -17,7 +17,7 @@ app.conf.beat_schedule = {
     **every(5, "reservations.announce_all_due"),
     **every(60, "reservations.arm_moments"),
     **every(10, "compute.sweep_teardowns"),
-    **every(3, "compute.refresh_offers"),
+    **every(30, "compute.sweep_stuck"),
     **every(5, "compute.sweep_lost_nodes"),
     **every(5, "compute.sweep_leaving_nodes"),
     **every(60, "compute.sweep_interrupted"),

@@ -42,7 +42,7 @@ BUDGETS = {
     "list_org_reservations": 2,
     "list_org_vms": 2,
     "get_vm": 2,
-    "get_vm_detail": 5,
+    "get_vm_detail": 6,
     "get_vm_metrics": 3,
     "get_vm_ssh_keys": 4,
     "get_vm_logs": 3,

@@ -11,14 +11,17 @@ from openrelay.clock import rfc3339
 
 def detail(found: Detail) -> dict[str, Any]:
     """A VmDetail."""
-    workload, guest, ssh = found.workload, found.guest, found.ssh
+    workload, guest, ssh, session = found.workload, found.guest, found.ssh, found.session
+    template = workload.template
     model, node = workload.gpu_model, workload.node
     pod = workload.kind == Workload.Kind.POD
-    cents = workload.price_per_hour_cents
+    cents = session.cents_per_hour if session else workload.price_per_hour_cents
     shown: dict[str, Any] = {
         **presenters.vm(workload),
         "healthy": found.healthy,
-        "resourceSize": "",
+        "resourceSize": workload.resource_size,
+        "pricePerHourCents": cents,
+        "nonBillable": session.non_billable if session else None,
         "updatedAt": rfc3339(workload.updated_at),
         "startedAt": _time(workload.started_at),
         "interruptedAt": _time(workload.interrupted_at),
@@ -35,6 +38,14 @@ def detail(found: Detail) -> dict[str, Any]:
         }
         if model
         else None,
+        "templateInfo": {
+            "name": template.name,
+            "osType": template.os_type,
+            **({"osVersion": template.os_version} if template.os_version else {}),
+        }
+        if template
+        else None,
+        "osType": template.os_type if template else None,
         "nodeInfo": {"location": node.location.name} if node and node.location else None,
         "diskTotalBytes": guest.disk_total_bytes if guest else None,
         "diskUsedBytes": guest.disk_used_bytes if guest else None,

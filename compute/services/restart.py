@@ -11,6 +11,7 @@ from compute.models import GuestState, Run, Workload
 from compute.placement import choose
 from compute.services.claims import claims_on, occupancies_on
 from compute.services.create import VmRequest, in_the_pool
+from compute.services.draining import leaving_reason
 from compute.services.own import find, on_its_node, refuse_state
 from compute.services.place import start_again
 from compute.services.room import Refusal, Wanted, find_room, options_for, uses
@@ -105,7 +106,8 @@ def _reboot(held: LockedNode, caller: Caller, workload: Workload) -> None:
     move(
         workload,
         states.RUNNING,
-        reason=states.USER_RESTARTED,
+        # That its node is to leave outweighs that it was rebooted.
+        reason=leaving_reason(held.node) or states.USER_RESTARTED,
         actor=caller.actor,
         at=held.at,
         event="vm.rebooted",
