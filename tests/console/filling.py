@@ -13,6 +13,7 @@ from compute.models import (
     Claim,
     FlaggedReport,
     GpuPrice,
+    GuestState,
     NodeOffer,
     Occupancy,
     OrgGpuPrice,
@@ -26,6 +27,8 @@ from compute.models import (
     WorkloadSshKey,
 )
 from nodes.models import (
+    Fabric,
+    FabricAddress,
     Gpu,
     GpuModel,
     GpuUnit,
@@ -37,6 +40,7 @@ from nodes.models import (
     Node,
     NodeCredential,
     NodeHeartbeat,
+    ProviderApplication,
     TopologyGeneration,
 )
 from openrelay import clock
@@ -120,6 +124,12 @@ def fill(rows: int) -> None:
     )
     locations = make(
         Location, lambda _n, m: {"slug": m, "name": m, "city": "Oslo", "country": "NO", "region": "north"}
+    )
+    fabrics = make(Fabric, lambda _n, m: {"slug": m, "name": m, "created_at": at})
+    make(FabricAddress, lambda n, _m: {"fabric": fabrics[n], "address": "10.40.0.1"})
+    make(
+        ProviderApplication,
+        lambda n, m: {"organization": orgs[n], "note": m, "submitted_by": "user:x", "submitted_at": at},
     )
     models = make(GpuModel, lambda _n, m: {"slug": m, "name": m, "manufacturer": "acme", "vram_gb": 80})
     make(
@@ -235,6 +245,7 @@ def fill(rows: int) -> None:
             "created_at": at,
         },
     )
+    make(GuestState, lambda n, m: {"run": runs[n], "console": m, "said_at": at})
     make(Occupancy, lambda n, _m: {"run": runs[n], "unit": units[n], "node": nodes[n], "opened_at": at})
     keys = make(
         SshKey,

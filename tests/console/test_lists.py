@@ -179,9 +179,9 @@ def test_nodes_show_whether_they_are_online_and_what_there_is_to_decide(
     silent.heartbeat.save()
     listed = {row.hostname: row for row in console.get(list_of(Node)).context["cl"].result_list}
     node = listed[world.node.hostname]
-    assert (node.liveness, node.unit_total, node.in_review) == ("online", 8, 2)
-    assert (listed[silent.hostname].liveness, listed[silent.hostname].in_review) == ("offline", 0)
-    assert rows(console, f"{list_of(Node)}?liveness=offline") == [str(silent.pk)]
+    assert (node.status, node.unit_total, node.in_review) == ("online", 8, 2)
+    assert (listed[silent.hostname].status, listed[silent.hostname].in_review) == ("offline", 0)
+    assert rows(console, f"{list_of(Node)}?status=offline") == [str(silent.pk)]
     assert rows(console, f"{list_of(Node)}?review=0") == [str(world.node.pk)]
 
 

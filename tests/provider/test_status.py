@@ -23,6 +23,12 @@ def stopped(world: World, **fields: object) -> Workload:
     return made
 
 
+def free(world: World) -> int:
+    """The free GPUs that a buyer is shown."""
+    shown = world.client(world.buyer).get("/v1/gpu-availability").json()
+    return sum(row["vm"]["freeGpus"] for row in shown)
+
+
 def failed(world: World) -> Workload:
     made = world.vm(world.buyer)
     world.says((made, "failed"))
@@ -31,8 +37,10 @@ def failed(world: World) -> Workload:
 
 def test_maintenance_keeps_new_work_away_and_what_runs_runs_on(provider: Provider, world: World) -> None:
     vm = world.running(world.buyer)
+    assert free(world) == 7
     answer = provider.set("maintenance")
     assert answer.status_code == 200
+    assert free(world) == 0
     assert answer.json()["status"] == "maintenance"
     refused(
         world.ask(world.provider, nodeId=str(world.node.pk)), 503, "INSUFFICIENT_GPU_CAPACITY", "no new work"
@@ -40,6 +48,7 @@ def test_maintenance_keeps_new_work_away_and_what_runs_runs_on(provider: Provide
     refused(world.ask(world.buyer), 503, "INSUFFICIENT_GPU_CAPACITY")
     assert state(vm) == ("running", "")
     assert provider.set("online").json()["status"] == "online"
+    assert free(world) == 7
     world.vm(world.buyer)
     assert events(world.node)[-2:] == ["node.hold_changed"] * 2
 
@@ -70,6 +79,7 @@ def test_a_removed_node_ends_its_pods_tells_its_stopped_vms_and_takes_its_units_
     generation = world.node.topology_gen
     answer = provider.set("removed")
     assert answer.status_code == 200
+    assert free(world) == 0
     shown = answer.json()
     assert shown["status"] == "removed"
     assert shown["gpus"] == [{"gpuName": "NVIDIA H100 SXM5 80 GB", "vramGb": 80, "quantity": 8}]
