@@ -92,6 +92,11 @@ class Stage:
         """The units of the node that are a VM's."""
         return {unit.id for unit in self.units().values() if unit.claimed_by == f"vm:{vm_id}"}
 
+    def had_by(self, who: Actor, model: str) -> Any:
+        """What an actor may have of a GPU model; None when there is nothing of it."""
+        rows = self.server.got("catalog.get_gpu_availability", client=who.client)
+        return next((row for row in rows if row.gpu_model_id == model), None)
+
     def kept_off(self, who: Actor, answer: Any, units: set[str]) -> None:
         """See that a VM that was asked for was refused, or else that it is on none of those units."""
         if answer.status_code == 200:
@@ -107,8 +112,7 @@ class Stage:
 
     def availability(self, who: Actor) -> Any:
         """What an actor may have of the GPU model, shown and returned."""
-        rows = self.server.got("catalog.get_gpu_availability", client=who.client)
-        found = next((row for row in rows if row.gpu_model_id == self.model), None)
+        found = self.had_by(who, self.model)
         if found is None:
             raise Surprise(f"the {who.label}'s availability leaves out the GPU model {self.model}")
         seen = found.vm
@@ -201,6 +205,10 @@ class Stage:
                     if unit.reservable and unit.state == "free" and unit.sellable_gpus == 1
                 ]
                 if whole and len(free) >= 3 and not any(row.status in LIVE for row in rows):
+                    # A node whose agent has not been heard from yet has its units, and nobody may have them.
+                    offered = self.had_by(self.outsider, units[free[0]].gpu_model_id)
+                    if offered is None or offered.vm.free_gpus < len(free):
+                        continue
                     self.node, self.model = node, units[free[0]].gpu_model_id
                     chosen[:] = [free[0], free[1], free[-1]]
                     return True

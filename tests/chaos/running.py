@@ -46,6 +46,13 @@ class Whole:
                 start_new_session=True,
             )
         self.until("it is ready", lambda: "OpenRelay is ready" in self.terminal.read_text(), 120)
+        heard = "SELECT count(*) FROM nodes_nodeheartbeat WHERE seen_at > now() - interval '60 s'"
+        self.until("every agent is heard", lambda: self.rows(heard) == [(len(self.nodes),)])
+
+    @property
+    def nodes(self) -> list[str]:
+        """The ids of the demo's nodes."""
+        return [node for nodes in self.demo["nodes"].values() for node in nodes]
 
     def stop(self) -> None:
         """End it in order; what does not end is killed."""
