@@ -38,6 +38,20 @@ PROMISES = (
         """,
     ),
     Promise(
+        "a node that was removed has no units, and nothing on it but what is stopped",
+        """
+        SELECT format('node %s was removed and has %s', node.id, rest.words) FROM nodes_node node
+        CROSS JOIN LATERAL (
+            SELECT format('unit %s', unit.address) AS words FROM nodes_gpuunit unit
+            WHERE unit.node_id = node.id AND unit.gone_at IS NULL
+            UNION ALL
+            SELECT format('%s workload %s', workload.status, workload.id) FROM compute_workload workload
+            WHERE workload.node_id = node.id AND workload.status NOT IN ('stopped', 'terminated')
+        ) rest
+        WHERE node.removed_at IS NOT NULL
+        """,
+    ),
+    Promise(
         "no unit is in two holds at once",
         """
         SELECT format('unit %s is in holds %s and %s at once', unit.address, one.hold_id, other.hold_id)

@@ -4,6 +4,7 @@ import uuid
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 
 from nodes.models import FabricAddress, Node
@@ -81,3 +82,11 @@ def test_the_database_keeps_an_address_to_one_holder(nodes: list[Node]) -> None:
     other = FabricAddress.objects.get(holder=None)
     with pytest.raises(IntegrityError), transaction.atomic():
         FabricAddress.objects.filter(pk=other.pk).update(holder=holder)
+
+
+def test_operators_set_fabrics_at_the_server(nodes: list[Node], capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("set_fabric", "ib-1", "--network", "10.40.0.0/30", "--node", str(nodes[0].pk))
+    assert capsys.readouterr().out == "ib-1: 2 addresses, 2 free, 1 nodes\n"
+    for wrong in (["--network", "x"], ["--node", "x"]):
+        with pytest.raises(CommandError):
+            call_command("set_fabric", "ib-1", *wrong)

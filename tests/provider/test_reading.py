@@ -1,6 +1,7 @@
 """How an owner's nodes read: which are listed, their status, hardware, and what is reserved."""
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from nodes.models import Location, Node, NodeHeartbeat, ProviderApplication
 from nodes.services.applications import decide
@@ -160,3 +161,11 @@ def test_a_failed_gpu_is_withdrawn_and_shown_and_its_workload_runs_on(world: Wor
         world.reserve(number)
     factories.inventory(world.node, [factories.unit_report(n) for n in range(8)])
     world.vm(world.buyer, gpuCount=8)
+
+
+def test_operators_decide_at_the_server(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(CommandError):
+        call_command("decide_provider", world.tenant.slug, "approve")
+    world.client(world.tenant).post(f"/v1/orgs/{world.tenant.pk}/provider/apply", {"note": "We have GPUs."})
+    call_command("decide_provider", world.tenant.slug, "approve", "--reason", "met them")
+    assert capsys.readouterr().out == f"{world.tenant.slug}: approved\n"

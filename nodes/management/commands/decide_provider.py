@@ -1,0 +1,36 @@
+"""Decide an organization's application to become a provider."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from nodes.models import ProviderApplication
+from nodes.services.applications import decide
+from openrelay.audit.actor import OPERATOR
+from openrelay.errors import ApiError
+
+
+class Command(BaseCommand):
+    help = "Decide the pending application of an organization to become a provider."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("slug", help="the organization's slug")
+        parser.add_argument("decision", choices=["approve", "reject"])
+        parser.add_argument("--reason", default="", help="why, for the audit log")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        pending = ProviderApplication.objects.filter(
+            organization__slug=options["slug"], decided_at=None
+        ).first()
+        if pending is None:
+            raise CommandError(f"No application of {options['slug']} is pending.")
+        try:
+            decided = decide(
+                actor=OPERATOR,
+                application_id=pending.pk,
+                approve=options["decision"] == "approve",
+                reason=options["reason"],
+            )
+        except ApiError as error:
+            raise CommandError(error.message) from error
+        self.stdout.write(f"{options['slug']}: {decided.status}")

@@ -1,0 +1,45 @@
+"""Make an InfiniBand fabric, add addresses to its pool, and say which nodes are on it."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+
+from nodes.services.fabrics import join, set_fabric
+from openrelay.audit.actor import OPERATOR
+from openrelay.errors import ApiError
+from openrelay.ids import parse_id
+
+
+class Command(BaseCommand):
+    help = "Make an InfiniBand fabric or add to it. Addresses are added to its pool, never taken away."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("slug", help="the fabric's slug")
+        parser.add_argument("--name", help="what people call it; the slug unless given")
+        parser.add_argument(
+            "--network",
+            action="append",
+            default=[],
+            help="a network of its pool (CIDR); repeatable",
+        )
+        parser.add_argument("--node", action="append", default=[], help="the id of a node on it; repeatable")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        slug = options["slug"]
+        nodes = {text: parse_id(text) for text in options["node"]}
+        try:
+            with transaction.atomic():
+                fabric = set_fabric(
+                    slug, name=options["name"] or slug, networks=options["network"], actor=OPERATOR
+                )
+            for text, node_id in nodes.items():
+                if node_id is None:
+                    raise CommandError(f"{text} is not the id of a node.")
+                join(node_id, fabric, actor=OPERATOR)
+        except ApiError as error:
+            raise CommandError(error.message) from error
+        self.stdout.write(
+            f"{fabric.name}: {fabric.addresses.count()} addresses, "
+            f"{fabric.addresses.filter(holder=None).count()} free, {fabric.nodes.count()} nodes"
+        )
