@@ -29,7 +29,10 @@ PCI_ADDRESS = r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$"
 def pci_address() -> serializers.RegexField:
     """A PCI address in its canonical lower-case form."""
     return serializers.RegexField(
-        PCI_ADDRESS, max_length=32, error_messages={"invalid": "must be a PCI address such as 0000:04:00.0"}
+        PCI_ADDRESS,
+        max_length=32,
+        trim_whitespace=False,
+        error_messages={"invalid": "must be a PCI address such as 0000:04:00.0"},
     )
 
 

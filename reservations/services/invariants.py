@@ -174,7 +174,8 @@ PROMISES = (
         JOIN compute_workload workload ON workload.id = claim.workload_id
         JOIN nodes_gpuunit unit ON unit.id = claim.unit_id
         JOIN nodes_holdunit held ON held.unit_id = claim.unit_id
-          AND held.term @> claim.created_at AND held.term @> {now}
+          -- a claim of the very instant a hold was made came before it, under the same lock
+          AND held.term @> claim.created_at AND claim.created_at > lower(held.term) AND held.term @> {now}
         WHERE claim.hold_id IS DISTINCT FROM held.hold_id
           AND NOT (workload.tier = 'spot' AND held.released)
         """,
