@@ -40,7 +40,64 @@ BEGIN
     RETURN NULL;
 END $$;
 """
+# In the database, for its plans are kept there: a reader asks this every time. `asker` may be null; at most
+# `most` stale nodes are named; `thorough` also looks for what only time has changed, at more cost.
+FRESHNESS = """
+CREATE FUNCTION compute_freshness(
+    asker uuid, at timestamptz, grace interval, most integer, thorough boolean,
+    OUT version uuid, OUT surveyed_at timestamptz, OUT checked_at timestamptz, OUT next_term_at timestamptz,
+    OUT ahead boolean, OUT stale uuid[], OUT own uuid[]
+) LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+    taken pg_snapshot;
+    lowest bigint;
+    mine bigint := pg_current_xact_id_if_assigned()::text::bigint;
+    quiet integer;
+    since timestamptz;
+BEGIN
+    SELECT s.version, s.surveyed_at, s.checked_at, s.next_term_at, s.snapshot, s.silent
+    INTO version, surveyed_at, checked_at, next_term_at, taken, quiet
+    FROM compute_availabilitystate s WHERE s.id = 1;
+    IF NOT FOUND THEN RETURN; END IF;
+    since := surveyed_at;
+    lowest := pg_snapshot_xmin(taken)::text::bigint;
+    ahead := pg_snapshot_xmax(taken) > pg_snapshot_xmax(pg_current_snapshot());
+    -- A transaction's own changes are in no snapshot of its own, so they are told apart.
+    stale := ARRAY(
+        SELECT c.node_id FROM compute_nodechange c
+        WHERE c.xid >= lowest AND (c.xid = mine OR NOT pg_visible_in_snapshot(c.xid::text::xid8, taken))
+        LIMIT most
+    ) || ARRAY(
+        SELECT beat.node_id FROM nodes_nodeheartbeat beat
+        WHERE beat.seen_at > since - grace AND beat.seen_at <= at - grace
+        LIMIT most
+    );
+    IF thorough OR quiet BETWEEN 1 AND 200 THEN
+        stale := stale || ARRAY(
+            SELECT offer.node_id FROM compute_nodeoffer offer
+            JOIN nodes_nodeheartbeat beat ON beat.node_id = offer.node_id
+            WHERE NOT offer.online AND beat.seen_at > at - grace
+            LIMIT most
+        );
+    END IF;
+    IF thorough AND next_term_at <= at THEN
+        stale := stale || ARRAY(
+            SELECT hold.node_id FROM nodes_hold hold
+            WHERE (lower(hold.term) > since AND lower(hold.term) <= at)
+               OR (upper(hold.term) > since AND upper(hold.term) <= at)
+        );
+    END IF;
+    IF asker IS NOT NULL THEN
+        own := ARRAY(
+            SELECT DISTINCT hold.node_id FROM nodes_holdaudience audience
+            JOIN nodes_hold hold ON hold.id = audience.hold_id
+            WHERE audience.organization_id = asker AND hold.term @> at
+        );
+    END IF;
+END $$;
+"""
 UNMARK = """
+DROP FUNCTION compute_freshness(uuid, timestamptz, interval, integer, boolean);
 DROP FUNCTION compute_mark_rows() CASCADE;
 DROP FUNCTION compute_mark_gpus() CASCADE;
 DROP FUNCTION compute_mark_row() CASCADE;
@@ -179,6 +236,6 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        migrations.RunSQL(MARK, UNMARK),
+        migrations.RunSQL(MARK + FRESHNESS, UNMARK),
         migrations.RunSQL(list(triggers()), migrations.RunSQL.noop),
     ]

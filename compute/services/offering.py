@@ -8,7 +8,7 @@ know what is stale, exactly, and survey those few nodes itself.
 
 import datetime as dt
 from dataclasses import dataclass
-from functools import cache
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -22,44 +22,12 @@ from openrelay.ids import new_id
 MOST_STALE = 2000
 # Without a task that does so, a reader does it at this age.
 READERS_REFRESH_AFTER = dt.timedelta(seconds=15)
+# More than so many are cheaper surveyed with all the others than apart.
+MOST_APART = 5000
+_ALL = 2**31 - 1
 _LOCK = 0x0FFE25
 # A clock that was set back by more than this makes the offers worthless.
 _SET_BACK = dt.timedelta(seconds=1)
-
-# Its own transaction's changes are in no snapshot of its own, so they are named apart.
-_CHANGED = """
-SELECT c.node_id FROM compute_nodechange c
-WHERE c.xid >= pg_snapshot_xmin(s.snapshot::pg_snapshot)::text::bigint
-  AND (c.xid = pg_current_xact_id_if_assigned()::text::bigint
-       OR NOT pg_visible_in_snapshot(c.xid::text::xid8, s.snapshot::pg_snapshot))
-"""
-_SILENT = """
-SELECT beat.node_id FROM nodes_nodeheartbeat beat
-WHERE beat.seen_at > s.surveyed_at - {grace} AND beat.seen_at <= {now} - {grace}
-"""
-_BACK = """
-SELECT offer.node_id FROM compute_nodeoffer offer
-JOIN nodes_nodeheartbeat beat ON beat.node_id = offer.node_id
-WHERE NOT offer.online AND beat.seen_at > {now} - {grace}
-"""
-_TERMS = """
-SELECT hold.node_id FROM nodes_hold hold
-WHERE (lower(hold.term) > s.surveyed_at AND lower(hold.term) <= {now})
-   OR (upper(hold.term) > s.surveyed_at AND upper(hold.term) <= {now})
-"""
-# Few silent nodes are looked after at every reading, many only when the offers are brought up to date.
-_FRESHNESS = f"""
-SELECT s.version, s.surveyed_at, s.checked_at, s.next_term_at, {{now}},
-       pg_snapshot_xmax(s.snapshot::pg_snapshot)::text::bigint
-           > pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
-       ARRAY(SELECT node_id FROM ({_CHANGED} UNION ALL {_SILENT}
-             UNION ALL (SELECT node_id FROM ({_BACK}) b WHERE s.silent BETWEEN 1 AND 200)) stale
-             LIMIT {MOST_STALE + 1}),
-       ARRAY(SELECT DISTINCT hold.node_id FROM nodes_holdaudience audience
-             JOIN nodes_hold hold ON hold.id = audience.hold_id
-             WHERE audience.organization_id = %s AND hold.term @> {{now}})
-FROM compute_availabilitystate s
-"""  # noqa: S608  (statements of our own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +42,15 @@ class Freshness:
 
 def freshness(organization_id: UUID | None) -> Freshness | None:
     """How the offers stand now, in one query; None when there are none."""
-    with connection.cursor() as cursor:
-        cursor.execute(_sql(_FRESHNESS), [organization_id])
-        row = cursor.fetchone()
+    row = _ask(organization_id, most=MOST_STALE + 1)
     if row is None:
         return None
-    version, surveyed_at, checked_at, next_term_at, now, foreign, stale, own = row
+    version, surveyed_at, checked_at, next_term_at, ahead, stale, own, now = row
     return Freshness(
         version=version,
         stale=frozenset(stale),
-        own=frozenset(own),
-        usable=not foreign
+        own=frozenset(own or ()),
+        usable=not ahead
         and surveyed_at <= now + _SET_BACK
         and now - checked_at <= READERS_REFRESH_AFTER
         and (next_term_at is None or next_term_at > now)
@@ -93,41 +59,41 @@ def freshness(organization_id: UUID | None) -> Freshness | None:
     )
 
 
+def _ask(organization_id: UUID | None, *, most: int, thorough: bool = False) -> tuple[Any, ...] | None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT f.*, {settings.CLOCK_SQL} FROM compute_freshness("  # noqa: S608
+            f"%s::uuid, {settings.CLOCK_SQL}, make_interval(secs => %s), %s, %s) f",
+            [organization_id, settings.NODE_OFFLINE_GRACE_SECONDS, most, thorough],
+        )
+        row: tuple[Any, ...] | None = cursor.fetchone()
+    return None if row is None or row[0] is None else row
+
+
 def refresh() -> bool:
     """Survey what is stale again, or everything when there is nothing to start from.
 
-    One at a time; who waited for another finds little left to do. Returns whether any offer changed hands.
+    One at a time; who waited for another finds little left to do. Returns whether anything was surveyed.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         # Read before anything is surveyed: what commits from here on counts as stale, seen or not.
-        cursor.execute(_sql("SELECT pg_current_snapshot()::text, {now}"))
+        cursor.execute(f"SELECT pg_current_snapshot()::text, {settings.CLOCK_SQL}")
         snapshot, at = cursor.fetchone()
-        cursor.execute(
-            _sql(
-                f"""
-                SELECT s.surveyed_at,
-                       pg_snapshot_xmax(s.snapshot::pg_snapshot)::text::bigint
-                           > pg_snapshot_xmax(%s::pg_snapshot)::text::bigint,
-                       ARRAY(SELECT DISTINCT node_id FROM ({_CHANGED} UNION ALL {_SILENT}
-                             UNION ALL {_BACK} UNION ALL {_TERMS}) stale)
-                FROM compute_availabilitystate s
-                """  # noqa: S608
-            ),
-            [snapshot],
-        )
-        row = cursor.fetchone()
-        if row is None or row[1] or row[0] > at + _SET_BACK:
-            stale: list[UUID] | None = None
-        else:
-            stale = row[2]
+        row = _ask(None, most=_ALL, thorough=True)
+        stale: list[UUID] | None = None
+        if row is not None and not row[4] and row[1] <= at + _SET_BACK:
+            stale = sorted(set(row[5]))
             if not stale:
                 cursor.execute(
                     "UPDATE compute_availabilitystate SET checked_at = %s, surveyed_at = %s, snapshot = %s",
                     [at, at, snapshot],
                 )
                 return False
-        some = stale is not None
+        some = stale is not None and len(stale) <= MOST_APART
+        if not some:
+            # Statistics lag behind a fleet that has just grown, and nested loops over all of it never end.
+            cursor.execute("SET LOCAL enable_nestloop = off; SET LOCAL work_mem = '64MB'")
         cursor.execute(
             f"DELETE FROM compute_nodeoffer WHERE {'node_id = ANY(%(nodes)s)' if some else 'true'}",  # noqa: S608
             {"nodes": stale},
@@ -162,9 +128,3 @@ ON CONFLICT (id) DO UPDATE SET
     checked_at = excluded.checked_at, next_term_at = excluded.next_term_at, silent = excluded.silent,
     offers = excluded.offers
 """
-
-
-@cache
-def _sql(statement: str) -> str:
-    grace = f"make_interval(secs => {settings.NODE_OFFLINE_GRACE_SECONDS})"
-    return statement.format(now=settings.CLOCK_SQL, grace=grace)
