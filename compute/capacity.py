@@ -18,6 +18,9 @@ OVERHEAD_FLAT_MB = 32
 FLOOR_PERCENT_OF_VRAM = 65
 DISK_GB_A_GPU = 100
 MIN_DISK_GB = 10
+# The volume of a pod, and its shared memory where it has several GPUs of a node that it is not alone on.
+VOLUME_GB = 50
+SHM_MB_A_GPU = 2048
 MAX_DISK_GB = 1_000_000
 
 
@@ -32,11 +35,15 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a VM is given: MiB, CPUs and GB. None where nothing is known to give."""
+    """What a VM or pod is given: MiB, CPUs and GB. None where nothing is known to give.
+
+    `shm_mb` is a pod's shared memory; None leaves it to its runtime.
+    """
 
     guest_mem_mb: int | None
     vcpu: int | None
     disk_gb: int
+    shm_mb: int | None = None
 
 
 def allocatable_mb(ram_mb: int) -> int:
@@ -121,3 +128,33 @@ def shape_again(
             return None
         memory = most_mb
     return Shape(memory, None if share.vcpu is None else share.vcpu * gpu_count, disk_gb)
+
+
+def pod_shape(
+    share: Share, *, gpu_count: int, node_gpus: int, volume_gb: int, shm_gb: int | None, again: bool = False
+) -> Shape | None:
+    """What a pod with `gpu_count` of a node's `node_gpus` GPUs is given, or None when it asks for more than
+    that.
+
+    It gets the whole share of memory, and half of that at most as shared memory. Without `shm_gb` it gets
+    that half when it is alone on its node, 2 GiB a GPU when it has several of a shared one, and else its
+    runtime's default. With `again`, for one that was placed before, what it asked for is cut to that.
+    """
+    memory = None if share.ram_budget_mb is None else largest_guest_mb(share.ram_budget_mb * gpu_count)
+    most_shm = None if memory is None else memory // 2
+    most_disk = None if share.disk_gb is None else max(VOLUME_GB, share.disk_gb * gpu_count)
+    if shm_gb is not None:
+        shm: int | None = shm_gb * 1024
+        if most_shm is not None and shm > most_shm:
+            if not again:
+                return None
+            shm = most_shm
+    elif gpu_count == node_gpus:
+        shm = most_shm
+    elif gpu_count > 1:
+        shm = SHM_MB_A_GPU * gpu_count if most_shm is None else min(SHM_MB_A_GPU * gpu_count, most_shm)
+    else:
+        shm = None
+    if most_disk is not None and volume_gb > most_disk and not again:
+        return None
+    return Shape(memory, None if share.vcpu is None else share.vcpu * gpu_count, volume_gb, shm)

@@ -50,6 +50,10 @@ class WorkloadQuerySet(models.QuerySet[Any]):
         """VMs."""
         return self.filter(kind="vm")
 
+    def pods(self) -> Self:
+        """Pods."""
+        return self.filter(kind="pod")
+
     def holding(self, unit_ids: Iterable[UUID]) -> Self:
         """Workloads with a claim on any of those units, each once, the oldest first."""
         holders = (

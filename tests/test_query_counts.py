@@ -41,6 +41,8 @@ BUDGETS = {
     "list_reservation_units": 7,
     "list_org_reservations": 2,
     "list_org_vms": 2,
+    "list_pods": 2,
+    "list_pod_capacity": 4,
     "get_vm": 2,
     "get_vm_detail": 6,
     "get_vm_metrics": 3,
@@ -129,6 +131,25 @@ def units(fleet: Fleet, number: int) -> None:
         for n in range(number)
     )
     Gpu.objects.bulk_create(Gpu(unit=row, address=row.address, failed_at=Now()) for row in rows)
+
+
+def pods(fleet: Fleet, number: int) -> None:
+    workloads(fleet, number)
+    Workload.objects.filter(name__startswith="vm-").update(kind="pod", compute_class="on_demand")
+
+
+def pod_nodes(fleet: Fleet, number: int) -> None:
+    """Nodes for pods, each with a unit of a model of its own."""
+    nodes(fleet, number)
+    prices(fleet, number)
+    rows = list(Node.objects.filter(hostname__startswith=f"many-{number}-"))
+    Node.objects.filter(pk__in=[row.pk for row in rows]).update(runtime="runc")
+    models = GpuModel.objects.filter(slug__startswith=f"model-{number}-")
+    GpuPrice.objects.filter(gpu_model__in=models).update(tier="community")
+    units = GpuUnit.objects.filter(node__in=rows)
+    for unit, model in zip(units, models, strict=True):
+        unit.gpu_model, unit.alloc_class = model, "device-request"
+    GpuUnit.objects.bulk_update(units, ["gpu_model", "alloc_class"])
 
 
 def nodes(fleet: Fleet, number: int) -> None:
@@ -320,6 +341,8 @@ FILLERS: dict[str, tuple[str, Callable[[Fleet, int], None]]] = {
     "list_reservation_units": ("provider", units),
     "list_org_reservations": ("tenant", reservations),
     "list_org_vms": ("tenant", workloads),
+    "list_pods": ("tenant", pods),
+    "list_pod_capacity": ("tenant", pod_nodes),
     "get_vm": ("tenant", workloads),
     "get_vm_detail": ("tenant", workloads),
     "get_vm_metrics": ("tenant", workloads),

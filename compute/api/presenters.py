@@ -20,7 +20,6 @@ def _stage(workload: Workload) -> str | None:
     return "starting" if begun else "scheduled"
 
 
-
 def vm(workload: Workload) -> dict[str, Any]:
     """A VmSummary."""
     model = workload.gpu_model
@@ -33,8 +32,10 @@ def vm(workload: Workload) -> dict[str, Any]:
         "provisioningStage": _stage(workload),
         "tier": workload.tier,
         "capabilityTier": "pod" if workload.kind == Workload.Kind.POD else None,
+        "computeClass": workload.compute_class or None,
         "createdAt": rfc3339(workload.created_at),
         "diskSizeGb": workload.disk_size_gb,
+        "volumeGb": workload.disk_size_gb if workload.kind == Workload.Kind.POD else None,
         "gpuCount": workload.gpu_count,
         "gpuModelId": str(model.pk) if model else None,
         "gpuModelName": model.name if model else None,

@@ -6,6 +6,7 @@ from compute.api.schema_agent import AGENT
 from compute.api.schema_availability import AVAILABILITY, AVAILABILITY_EXAMPLE
 from compute.api.schema_life import LIFE
 from compute.api.schema_money import MONEY
+from compute.api.schema_pods import PODS
 from compute.models import Tier
 from openrelay.api.schema.book import Body, Code, Description, Operation
 from openrelay.api.schema.examples import H100, LUMEN, NODE, PUBLIC_KEY, SSH_KEY, TRAINER
@@ -56,7 +57,7 @@ SHAPES = {
             "pricePerHourCents": integer("The price of all its GPUs together, in cents an hour."),
         },
     ),
-    "VmPage": page("VmSummary", "One page of VMs."),
+    "VmPage": page("VmSummary", "One page of VMs or pods."),
     "SshKeySummary": shape(
         "A public SSH key.",
         {
@@ -85,6 +86,7 @@ SHAPES = {
     **AVAILABILITY,
     **LIFE.shapes,
     **MONEY.shapes,
+    **PODS.shapes,
     **AGENT.shapes,
 }
 
@@ -144,6 +146,7 @@ BODIES = {
         },
     ),
     **LIFE.bodies,
+    **PODS.bodies,
     **AGENT.bodies,
 }
 
@@ -192,6 +195,7 @@ CODES = {
         "2 GPUs are free, but not with that much memory and disk now. Ask for less, or try later.",
     ),
     **LIFE.codes,
+    **PODS.codes,
 }
 
 _VM = {
@@ -320,6 +324,7 @@ OPERATIONS = {
     ),
     **LIFE.operations,
     **MONEY.operations,
+    **PODS.operations,
     **AGENT.operations,
 }
 

@@ -38,6 +38,14 @@ def _words(*, max_length: int = 100, word: int = 4096, **kwargs: Any) -> StrictL
     )
 
 
+def checked_env_vars(value: dict[str, str]) -> dict[str, str]:
+    """The environment as it is, or ValidationError for a name that none can have."""
+    for name in value:
+        if not 0 < len(name) <= 256 or "=" in name or not name.isprintable():
+            raise serializers.ValidationError("has a name that an environment variable cannot have")
+    return value
+
+
 class CreateVm(StrictSerializer):
     """A VM to create. Memory in MiB, disk in GB."""
 
@@ -79,10 +87,7 @@ class CreateVm(StrictSerializer):
 
     def validate_envVars(self, value: dict[str, str]) -> dict[str, str]:
         """Names that an environment can have."""
-        for name in value:
-            if not 0 < len(name) <= 256 or "=" in name or not name.isprintable():
-                raise serializers.ValidationError("has a name that an environment variable cannot have")
-        return value
+        return checked_env_vars(value)
 
     def validate_healthCheckPath(self, value: str) -> str:
         """A path, not a URL."""

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from compute.api import agent, burn, catalog, guest, lifecycle, notices, prices, ssh_keys, vm_keys, vms
+from compute.api import agent, burn, catalog, guest, lifecycle, notices, pods, prices, ssh_keys, vm_keys, vms
 
 urlpatterns = [
     path("orgs/<str:org_id>/vms/create", vms.CreateVm.as_view()),
@@ -22,6 +22,8 @@ urlpatterns = [
     path("orgs/<str:org_id>/ssh-keys", ssh_keys.OrgSshKeys.as_view()),
     path("orgs/<str:org_id>/ssh-keys/create", ssh_keys.CreateSshKey.as_view()),
     path("orgs/<str:org_id>/ssh-keys/<str:key_id>", ssh_keys.OneSshKey.as_view()),
+    path("pods", pods.Pods.as_view()),
+    path("pods/capacity", pods.PodsCapacity.as_view()),
     path("gpu-models", catalog.GpuModels.as_view()),
     path("gpu-availability", catalog.GpuAvailability.as_view()),
     path("locations", prices.Locations.as_view()),

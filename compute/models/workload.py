@@ -29,6 +29,13 @@ class Workload(models.Model):
         VM = "vm", "VM"
         POD = "pod", "pod"
 
+    # Where a pod's volume is inside it.
+    VOLUME_PATH = "/workspace"
+
+    class ComputeClass(models.TextChoices):
+        NONE = "", "none (a VM)"
+        ON_DEMAND = "on_demand"
+
     class Status(models.TextChoices):
         PENDING = states.PENDING
         DEPLOYING = states.DEPLOYING
@@ -58,7 +65,17 @@ class Workload(models.Model):
     guest_vcpu = models.PositiveIntegerField(null=True, blank=True)
     guest_mem_mb = models.PositiveIntegerField(null=True, blank=True, help_text="MiB the guest got")
     requested_guest_mem_mb = models.PositiveIntegerField(null=True, blank=True, help_text="MiB asked for")
+    # Of a pod, its volume.
     disk_size_gb = models.PositiveIntegerField()
+    compute_class = models.CharField(
+        max_length=16, choices=ComputeClass, default=ComputeClass.NONE, blank=True, help_text="of a pod"
+    )
+    requested_shm_gb = models.PositiveIntegerField(
+        null=True, blank=True, help_text="GiB of shared memory that a pod asked for"
+    )
+    shm_mb = models.PositiveIntegerField(
+        null=True, blank=True, help_text="MiB of shared memory that a pod got; null for its runtime's default"
+    )
     price_per_hour_cents = models.PositiveIntegerField(
         null=True, blank=True, help_text="the whole workload's rate; null where a contract sets it elsewhere"
     )
@@ -107,6 +124,9 @@ class Workload(models.Model):
                 condition=Q(status=states.TERMINATED, terminated_at__isnull=False)
                 | (~Q(status=states.TERMINATED) & Q(terminated_at=None)),
                 name="workload_terminated_has_time",
+            ),
+            models.CheckConstraint(
+                condition=Q(compute_class__in=("", "on_demand")), name="workload_compute_class_known"
             ),
             models.CheckConstraint(
                 condition=Q(gpu_count=0) | Q(gpu_model__isnull=False), name="workload_gpus_have_model"

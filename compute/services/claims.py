@@ -11,6 +11,7 @@ from compute import states
 from compute.models import Claim, Occupancy, Run, Workload
 from compute.services.transitions import move_all
 from nodes.models import Node
+from nodes.services.fabrics import give_back
 from openrelay import jobs
 from openrelay.audit.services.record import Actor
 
@@ -151,6 +152,8 @@ def close(run: Run, *, by: str, at: datetime, override_reason: str = "") -> None
     )
     Run.objects.filter(pk=run.pk).update(closed_at=at)
     run.closed_at = at
+    if run.workload.kind == Workload.Kind.POD:
+        give_back([run.workload_id])
 
 
 def let_waiting_deploy(node: Node, *, actor: Actor, at: datetime) -> None:

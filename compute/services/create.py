@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from compute.capacity import shape
+from compute.capacity import largest_guest_mb
 from compute.models import GpuPrice, Tier, Workload
 from compute.placement import counts, sums
 from compute.services import pool
 from compute.services.place import names, place, unknown_node
-from compute.services.room import Refusal, Wanted
+from compute.services.pods_admission import grantable
+from compute.services.room import Refusal, Wanted, shape_for
 from compute.services.ssh_keys import keys_of
 from compute.services.templates import template_for
 from nodes.models import GpuModel, Location, Node
@@ -79,7 +80,7 @@ def _resolve(caller: Caller, request: VmRequest) -> Wanted:
             "nodeId goes with neither preferredRegions nor allowFallback: a VM that names its node is placed "
             "there or nowhere."
         )
-    model_id = _model(request.gpu_model_id)
+    model_id = model_of(request.gpu_model_id)
     template = template_for(
         request.template_id,
         model_id=model_id,
@@ -103,7 +104,8 @@ def _resolve(caller: Caller, request: VmRequest) -> Wanted:
     )
 
 
-def _model(gpu_model_id: str | None) -> UUID | None:
+def model_of(gpu_model_id: str | None) -> UUID | None:
+    """The GPU model that a request names, None for none. Raises Invalid (VALIDATION_ERROR)."""
     if gpu_model_id is None:
         return None
     model_id = parse_id(gpu_model_id)
@@ -147,6 +149,8 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
             tier=wanted.tier,
             at=Now(),
             models=sold.order_by().values("gpu_model_id"),
+            alloc_class=wanted.alloc_class,
+            also=grantable(caller.organization_id) if wanted.pod else None,
         )
         if not regions or request.allow_fallback or candidate.region in regions
     ]
@@ -177,7 +181,11 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
 
     refusals.append(Refusal("", max((candidate.free for candidate in open_nodes), default=0)))
     hardware = _of_model(
-        pool.hardware(regions=() if request.allow_fallback else request.preferred_regions), wanted
+        pool.hardware(
+            alloc_class=wanted.alloc_class,
+            regions=() if request.allow_fallback else request.preferred_regions,
+        ),
+        wanted,
     )
     raise _refused(refusals, hardware, wanted, "There is no room in the public pool now.")
 
@@ -233,18 +241,12 @@ def _refused(
         possible = sorted({count for row in hardware for count in counts(sums(row.sizes))})
         offered = f"Possible are {', '.join(map(str, possible))}." if possible else "None is possible there."
         return Invalid(
-            f"No node can give a VM {what} of one model. {offered}", code="GPU_COUNT_NOT_ALLOCATABLE"
+            f"No node can give a {'pod' if wanted.pod else 'VM'} {what} of one model. {offered}",
+            code="GPU_COUNT_NOT_ALLOCATABLE",
         )
-    if not any(
-        shape(
-            row.share,
-            gpu_count=wanted.gpu_count,
-            vram_gb=row.vram_gb,
-            guest_mem_mb=wanted.guest_mem_mb,
-            disk_gb=wanted.disk_gb,
-        )
-        for row in able
-    ):
+    if not any(shape_for(wanted, row.share, vram_gb=row.vram_gb, node_gpus=row.node_gpus) for row in able):
+        if wanted.pod:
+            return _pod_too_large(able, wanted, what)
         return Invalid(
             f"guestMemMb or diskSizeGb is above what {what} come with on any node. Ask for less.",
             code="VM_SHAPE_NOT_PLACEABLE",
@@ -254,6 +256,26 @@ def _refused(
             f"{what} are free, but not with that much memory and disk now. Ask for less, or try later.",
             code="INSUFFICIENT_HOST_CAPACITY",
         )
+    if any(refusal.addresses for refusal in refusals):
+        return Unavailable(
+            f"{what} are free, but the InfiniBand fabric of their node has no free address. Try again later.",
+            code="INSUFFICIENT_IP_CAPACITY",
+        )
     most = max((refusal.largest for refusal in refusals), default=0)
     fits = f"At most {most} would fit now." if most else "None would fit now."
     return Unavailable(f"{sentence} {fits} Try again later, or with fewer GPUs.")
+
+
+def _pod_too_large(able: Sequence[pool.Hardware], wanted: Wanted, what: str) -> Invalid:
+    """What of a pod is above what its GPUs come with on any node."""
+    without = dataclasses.replace(wanted, shm_gb=None)
+    if any(shape_for(without, row.share, vram_gb=row.vram_gb, node_gpus=row.node_gpus) for row in able):
+        memory = max(
+            largest_guest_mb(row.share.ram_budget_mb * wanted.gpu_count)
+            for row in able
+            if row.share.ram_budget_mb is not None
+        )
+        sentence = f"shmSizeGb is above {memory // 2048}, half of the memory that {what} come with at most."
+    else:
+        sentence = f"volumeGb is above what {what} come with on any node."
+    return Invalid(f"{sentence} Ask for less.", code="POD_ADMISSION_FAILED")

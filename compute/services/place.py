@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 
@@ -10,6 +11,7 @@ from compute import states
 from compute.models import Run, SshKey, Workload
 from compute.services.claims import claim
 from compute.services.eviction import evict
+from compute.services.pods_admission import connect, refuse
 from compute.services.prices import rate
 from compute.services.room import Refusal, Room, Wanted, find_room
 from compute.services.transitions import facts, move
@@ -17,7 +19,7 @@ from nodes.models import HoldAudience, Node
 from nodes.querysets import Moment
 from nodes.services.locking import LockedNode
 from openrelay.audit.services.record import record
-from openrelay.errors import Invalid
+from openrelay.errors import Invalid, Unavailable
 from openrelay.identity.caller import Caller
 from openrelay.ids import new_id
 
@@ -56,16 +58,26 @@ def place(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> W
         return room
     if wanted.again is not None:
         return start_again(held, caller, wanted.again, room)
+    pk = new_id()
+    if wanted.pod and (refusal := refuse(held, caller.organization_id, room.choice.model_id, pk)) is not None:
+        return refusal
     _preempt(held, caller, room)
-    return _write(held, caller, wanted, room, named=named)
+    return _write(held, caller, wanted, room, pk, named=named)
 
 
 def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room) -> Workload:
     """Give a stopped or failed workload that room on the locked node and have it deploy, by a new run.
 
-    Raises Conflict (INVALID_STATE) when it is neither any more.
+    Raises Conflict (INVALID_STATE) when it is neither any more, Unavailable INSUFFICIENT_IP_CAPACITY for a
+    pod that its node's fabric has no address for.
     """
     node, at = held.node, held.at
+    if workload.kind == Workload.Kind.POD and not connect(held, workload.organization_id, workload.pk):
+        raise Unavailable(
+            f"{workload.name} cannot start on its node now: the InfiniBand fabric there has no free address. "
+            "Its volume is kept. Try again later.",
+            code="INSUFFICIENT_IP_CAPACITY",
+        )
     _preempt(held, caller, room)
     # First: whoever started it on another node meanwhile has won, and nothing of this may stay.
     move(
@@ -85,6 +97,7 @@ def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room
         "guest_mem_mb": room.given.guest_mem_mb,
         "guest_vcpu": room.given.vcpu,
         "disk_size_gb": room.given.disk_gb,
+        "shm_mb": room.given.shm_mb,
         "price_per_hour_cents": None if cents is None else cents * workload.gpu_count,
     }
     if asked is not None and room.given.guest_mem_mb is not None and asked > room.given.guest_mem_mb:
@@ -106,13 +119,15 @@ def _preempt(held: LockedNode, caller: Caller, room: Room) -> None:
     evict(held, victims, reason=states.SPOT_PREEMPTED, actor=replace(caller.actor, source_ip=""))
 
 
-def _write(held: LockedNode, caller: Caller, wanted: Wanted, room: Room, *, named: bool) -> Workload:
+def _write(
+    held: LockedNode, caller: Caller, wanted: Wanted, room: Room, pk: UUID, *, named: bool
+) -> Workload:
     node, at, given = held.node, held.at, room.given
     cents = rate(room.choice.model_id, wanted.tier, caller.organization_id)
     workload = Workload(
-        id=new_id(),
+        id=pk,
         organization_id=caller.organization_id,
-        kind=Workload.Kind.VM,
+        kind=Workload.Kind.POD if wanted.pod else Workload.Kind.VM,
         name=wanted.name,
         tier=wanted.tier,
         status=states.PENDING if room.there_first else states.DEPLOYING,
@@ -121,7 +136,8 @@ def _write(held: LockedNode, caller: Caller, wanted: Wanted, room: Room, *, name
         gpu_count=wanted.gpu_count,
         guest_vcpu=given.vcpu,
         guest_mem_mb=given.guest_mem_mb,
-        requested_guest_mem_mb=wanted.guest_mem_mb or given.guest_mem_mb,
+        requested_guest_mem_mb=None if wanted.pod else wanted.guest_mem_mb or given.guest_mem_mb,
+        shm_mb=given.shm_mb,
         disk_size_gb=given.disk_gb,
         price_per_hour_cents=None if cents is None else cents * wanted.gpu_count,
         node_named=named,

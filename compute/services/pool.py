@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.contrib.postgres.aggregates import ArrayAgg
@@ -45,18 +45,20 @@ class Hardware:
     vram_gb: int
     sizes: tuple[int, ...]
     share: Share
+    node_gpus: int
 
 
-def vm_units() -> QuerySet[GpuUnit]:
-    """Units whose hardware runs VMs and is for sale."""
-    units: QuerySet[GpuUnit] = GpuUnit.objects.present().filter(sellable=True, alloc_class=GpuUnit.VFIO_GROUP)
+# Which nodes run what the units of a class are for: VMs, or pods.
+RUNTIME_OF: Final = {
+    GpuUnit.VFIO_GROUP: Node.Runtime.QEMU,
+    GpuUnit.DEVICE_REQUEST: Node.Runtime.RUNC,
+}
+
+
+def units_of(alloc_class: str) -> QuerySet[GpuUnit]:
+    """Units of that class that are for sale, on whatever node."""
+    units: QuerySet[GpuUnit] = GpuUnit.objects.present().filter(sellable=True, alloc_class=alloc_class)
     return units
-
-
-def vm_nodes() -> QuerySet[Node]:
-    """Nodes that run VMs and were not removed."""
-    nodes: QuerySet[Node] = Node.objects.live().filter(runtime=Node.Runtime.QEMU)
-    return nodes
 
 
 def unused() -> Q:
@@ -69,12 +71,18 @@ def unused() -> Q:
 
 
 def candidates(
-    *, organization_id: UUID, tier: str, at: Moment, models: QuerySet[Any] | Sequence[UUID]
+    *,
+    organization_id: UUID,
+    tier: str,
+    at: Moment,
+    models: QuerySet[Any] | Sequence[UUID],
+    alloc_class: str = GpuUnit.VFIO_GROUP,
+    also: Q | None = None,
 ) -> list[Candidate]:
     """Nodes with open units of any of `models`, one entry a node and model, in one query.
 
     What is reserved is not open, but for a spot request what is on the spot market now; and never what is
-    reserved to the caller's own organization.
+    reserved to the caller's own organization. `also` is a further condition on units.
     """
     in_term = HoldUnit.objects.in_term(at).filter(unit=OuterRef("pk"))
     if tier == Tier.SPOT:
@@ -83,9 +91,9 @@ def candidates(
             Q(released=True, hold__topology_gen=F("hold__node__topology_gen")) & ~Exists(own)
         )
     rows = (
-        vm_units()
-        .filter(unused() & ~Exists(in_term), gpu_model__in=models)
-        .filter(node__in=Node.objects.taking_new_work(at).filter(runtime=Node.Runtime.QEMU))
+        units_of(alloc_class)
+        .filter(unused() & ~Exists(in_term) & (also or Q()), gpu_model__in=models)
+        .filter(node__in=Node.objects.taking_new_work(at).filter(runtime=RUNTIME_OF[alloc_class]))
         .order_by()
         .values("node_id", "gpu_model_id", "node__location__region")
         .annotate(sizes=ArrayAgg("gpu_count"))
@@ -96,9 +104,12 @@ def candidates(
     ]
 
 
-def hardware(*, node_id: UUID | None = None, regions: Sequence[str] = ()) -> list[Hardware]:
+def hardware(
+    *, alloc_class: str = GpuUnit.VFIO_GROUP, node_id: UUID | None = None, regions: Sequence[str] = ()
+) -> list[Hardware]:
     """What nodes could ever give, whoever holds or runs what: one entry a node and model, in one query."""
-    units = vm_units().filter(node__in=vm_nodes())
+    live = Node.objects.live().filter(runtime=RUNTIME_OF[alloc_class])
+    units = units_of(alloc_class).filter(node__in=live)
     if node_id is not None:
         units = units.filter(node_id=node_id)
     if regions:
@@ -128,6 +139,7 @@ def hardware(*, node_id: UUID | None = None, regions: Sequence[str] = ()) -> lis
                 cpu_cores=row["cpu_cores"],
                 disk_total_gb=row["disk_total_gb"],
             ),
+            gpus[row["node_id"]],
         )
         for row in rows
     ]

@@ -12,13 +12,14 @@ from uuid import UUID
 from django.db import transaction
 
 from compute import states
-from compute.models import AgentState, FlaggedReport, Occupancy, Run
+from compute.models import AgentState, FlaggedReport, Occupancy, Run, Workload
 from compute.services.claims import close, give_up, let_waiting_deploy
 from compute.services.draining import leaving_reason
 from compute.services.guests import note_guests
+from compute.services.pods_recovery import lost_its_job, reason_of_a_failed_start, resubmit
 from compute.services.transitions import move
 from nodes.models import Node
-from nodes.services.locking import locked
+from nodes.services.locking import LockedNode, locked
 from openrelay import clock
 from openrelay.audit.services.record import Actor, record
 
@@ -179,12 +180,16 @@ def _follow(run: Run, guest: Guest, actor: Actor, at: datetime) -> None:
         move(workload, states.DEPLOYING, reason="", actor=actor, at=at)
     if guest.state == Run.Observed.RUNNING and workload.status in (states.DEPLOYING, states.INTERRUPTED):
         move(workload, states.RUNNING, reason=leaving_reason(run.node), actor=actor, at=at)
-    if guest.state in Run.ENDED and workload.status in states.HOLDING:
+    if guest.state in Run.ENDED and lost_its_job(workload, guest.state):
+        resubmit(LockedNode(run.node, at), run, actor=actor)
+    elif guest.state in Run.ENDED and workload.status in states.HOLDING:
         target, reason = _ENDINGS[Run.Observed(guest.state)]
         if target == states.STOPPED and not states.may(workload.status, target):
             target, reason = states.FAILED, "the guest stopped before it had started"
         if target == states.FAILED and guest.message:
             reason = guest.message
+        if workload.kind == Workload.Kind.POD and workload.status in (states.PENDING, states.DEPLOYING):
+            target, reason = states.FAILED, reason_of_a_failed_start(guest.message)
         move(workload, target, reason=reason, actor=actor, at=at)
         give_up([workload.pk], at)
 

@@ -14,6 +14,7 @@ from compute.services.create import VmRequest, in_the_pool
 from compute.services.draining import leaving_reason
 from compute.services.own import find, on_its_node, refuse_state
 from compute.services.place import start_again
+from compute.services.pods_admission import admit, require_online
 from compute.services.room import Refusal, Wanted, find_room, options_for, uses
 from compute.services.transitions import move
 from nodes.models import GpuUnit, Node
@@ -38,22 +39,9 @@ def _admit_vm(held: LockedNode, workload: Workload) -> None:
     """Nothing more: what a VM could lack is room."""
 
 
-def _admit_pod(held: LockedNode, workload: Workload) -> None:
-    if not _online(held):
-        raise Conflict(
-            f"The node that holds the volume of {workload.name} is offline. Try again when it is back.",
-            code="POD_NODE_OFFLINE",
-        )
-    if Run.objects.being_torn_down().filter(workload=workload).exists():
-        raise Conflict(
-            f"The earlier run of {workload.name} is still being torn down. Try again in a moment.",
-            code="POD_STOPPING",
-        )
-
-
 RULES = {
     Workload.Kind.VM: Rules("VM_NODE_BUSY", GpuUnit.VFIO_GROUP, _admit_vm),
-    Workload.Kind.POD: Rules("POD_NODE_BUSY", GpuUnit.DEVICE_REQUEST, _admit_pod),
+    Workload.Kind.POD: Rules("POD_NODE_BUSY", GpuUnit.DEVICE_REQUEST, admit),
 }
 
 
@@ -71,6 +59,8 @@ def restart(*, caller: Caller, workload_id: UUID) -> Workload:
         rules = RULES[Workload.Kind(workload.kind)]
         elsewhere = False
         if workload.status == states.RUNNING:
+            if workload.kind == Workload.Kind.POD:
+                require_online(held, workload)
             if why := _unfit(held, workload, rules):
                 raise Unavailable(why, code=rules.busy)
             _reboot(held, now, workload)
@@ -164,6 +154,7 @@ def _wanted(workload: Workload, rules: Rules, *, disk_is_there: bool = True) -> 
         model_id=workload.gpu_model_id,
         guest_mem_mb=workload.requested_guest_mem_mb,
         disk_gb=workload.disk_size_gb,
+        shm_gb=workload.requested_shm_gb,
         alloc_class=rules.alloc_class,
         again=workload,
         disk_is_there=disk_is_there,

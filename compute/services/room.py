@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from compute.capacity import Shape, Share, shape, shape_again, share
+from compute.capacity import VOLUME_GB, Shape, Share, pod_shape, shape, shape_again, share
 from compute.models import SshKey, Workload
 from compute.placement import FREE, SPOT, Choice, Option, Standing, Use, choose, standing
 from compute.services.claims import OccupancyFacts, claims_on, occupancies_on
 from compute.services.host import left_on
+from compute.services.pool import RUNTIME_OF
 from nodes.models import GpuUnit, Node
 from nodes.services.locking import LockedNode
 from nodes.services.survey import UnitFacts, survey
@@ -28,10 +29,16 @@ class Wanted:
     model_id: UUID | None = None
     guest_mem_mb: int | None = None
     disk_gb: int | None = None
+    shm_gb: int | None = None
     alloc_class: str = GpuUnit.VFIO_GROUP
     again: Workload | None = None
     disk_is_there: bool = False
     details: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def pod(self) -> bool:
+        """Whether it is a pod."""
+        return self.alloc_class == GpuUnit.DEVICE_REQUEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,7 @@ class Refusal:
     largest: int = 0
     host: bool = False  # GPUs there were, but not the memory or disk to go with them
     shape: bool = False  # it asks for more than the node's share, whoever is there
+    addresses: bool = False  # room there was, but no address on the node's fabric
     short: tuple[str, ...] = ()
 
 
@@ -69,6 +77,8 @@ def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named:
         return Refusal("the node takes no new work now")
     if not Node.objects.taking_new_work(at).filter(pk=node.pk).exists():
         return Refusal("the node is offline")
+    if node.runtime != RUNTIME_OF[wanted.alloc_class]:
+        return Refusal(f"the node runs no {'pods' if wanted.pod else 'VMs'}")
 
     surveyed = survey(node, at)
     occupied = occupancies_on(node)
@@ -147,28 +157,43 @@ def _gpus(surveyed: list[UnitFacts], alloc_class: str) -> int:
     )
 
 
+def shape_for(wanted: Wanted, each: Share, *, vram_gb: int, node_gpus: int) -> Shape | None:
+    """What the workload is given on a node of that share and so many GPUs; None when it asks for more."""
+    again = wanted.again if wanted.disk_is_there else None
+    if wanted.pod:
+        return pod_shape(
+            each,
+            gpu_count=wanted.gpu_count,
+            node_gpus=node_gpus,
+            volume_gb=wanted.disk_gb or VOLUME_GB,
+            shm_gb=wanted.shm_gb,
+            again=again is not None,
+        )
+    if again is not None:
+        return shape_again(
+            each,
+            gpu_count=wanted.gpu_count,
+            vram_gb=vram_gb,
+            guest_mem_mb=wanted.guest_mem_mb,
+            disk_gb=wanted.disk_gb or again.disk_size_gb,
+        )
+    return shape(
+        each,
+        gpu_count=wanted.gpu_count,
+        vram_gb=vram_gb,
+        guest_mem_mb=wanted.guest_mem_mb,
+        disk_gb=wanted.disk_gb,
+    )
+
+
 def _shape(
     node: Node, surveyed: list[UnitFacts], choice: Choice, wanted: Wanted, there_first: frozenset[UUID]
 ) -> Shape | Refusal:
     """What the workload is given of the host, or why it cannot be."""
     model = next(row.unit.gpu_model for row in surveyed if row.unit.gpu_model_id == choice.model_id)
     each = share_of(node, surveyed, wanted.alloc_class)
-    if wanted.again is not None and wanted.disk_is_there:
-        given = shape_again(
-            each,
-            gpu_count=wanted.gpu_count,
-            vram_gb=model.vram_gb,
-            guest_mem_mb=wanted.guest_mem_mb,
-            disk_gb=wanted.disk_gb or wanted.again.disk_size_gb,
-        )
-    else:
-        given = shape(
-            each,
-            gpu_count=wanted.gpu_count,
-            vram_gb=model.vram_gb,
-            guest_mem_mb=wanted.guest_mem_mb,
-            disk_gb=wanted.disk_gb,
-        )
+    node_gpus = _gpus(surveyed, wanted.alloc_class)
+    given = shape_for(wanted, each, vram_gb=model.vram_gb, node_gpus=node_gpus)
     if given is None:
         return Refusal(
             "it asks for more memory or disk than these GPUs come with on the node",
@@ -178,7 +203,7 @@ def _shape(
     left = left_on(node, but=there_first, without=wanted.again.pk if wanted.again else None)
     lacks = left.lacks(given, disk_is_there=wanted.disk_is_there)
     # A host with fewer CPUs than GPUs shares them out; otherwise shares add up to what there is.
-    if "CPU" in lacks and node.cpu_cores and node.cpu_cores < _gpus(surveyed, wanted.alloc_class):
+    if "CPU" in lacks and node.cpu_cores and node.cpu_cores < node_gpus:
         lacks = tuple(name for name in lacks if name != "CPU")
     if lacks:
         return Refusal(

@@ -4,14 +4,15 @@ from typing import Any
 
 from compute.models import Occupancy, Run, SshKey, Workload
 from compute.services.claims import waits_for
-from nodes.models import Node
+from nodes.models import FabricAddress, Node
 
 
 def work_for(node: Node) -> list[dict[str, Any]]:
     """Every run of the node that is not over, as its agent is told of it, the oldest first.
 
     A run to run carries its whole specification, and in `waitsFor` the earlier runs that may still be on its
-    units: the agent starts it once they are gone. Five queries, however many runs there are.
+    units: the agent starts it once they are gone. Five queries, six with
+    pods, however many runs there are.
     """
     runs = list(
         Run.objects.open()
@@ -42,6 +43,9 @@ def work_for(node: Node) -> list[dict[str, Any]]:
         .values_list("workloads__id", "public_key")
     ):
         keys.setdefault(workload_id, []).append(key)
+    pods = [run.workload_id for run in runs if run.workload.kind == Workload.Kind.POD]
+    leased = FabricAddress.objects.filter(holder__in=pods).values_list("holder", "address") if pods else ()
+    addresses = {holder: str(address) for holder, address in leased}
     return [
         {
             "runId": str(run.pk),
@@ -51,7 +55,12 @@ def work_for(node: Node) -> list[dict[str, Any]]:
             "units": units.get(run.pk, []),
             "waitsFor": [str(other) for other in waits.get(run.pk, [])],
             **(
-                {"reboots": run.reboots, "spec": _spec(run.workload, keys.get(run.workload_id, []))}
+                {
+                    "reboots": run.reboots,
+                    "spec": _spec(
+                        run.workload, keys.get(run.workload_id, []), addresses.get(run.workload_id)
+                    ),
+                }
                 if run.desired == Run.Desired.RUNNING
                 else {}
             ),
@@ -60,7 +69,7 @@ def work_for(node: Node) -> list[dict[str, Any]]:
     ]
 
 
-def _spec(workload: Workload, ssh_keys: list[str]) -> dict[str, Any]:
+def _spec(workload: Workload, ssh_keys: list[str], fabric_address: str | None) -> dict[str, Any]:
     spec = {
         "name": workload.name,
         "kind": workload.kind,
@@ -71,6 +80,9 @@ def _spec(workload: Workload, ssh_keys: list[str]) -> dict[str, Any]:
         "guestMemMb": workload.guest_mem_mb,
         "guestVcpu": workload.guest_vcpu,
         "diskSizeGb": workload.disk_size_gb,
+        "volumeMountPath": Workload.VOLUME_PATH if workload.kind == Workload.Kind.POD else None,
+        "shmMb": workload.shm_mb,
+        "fabricAddress": fabric_address,
         "sshKeys": ssh_keys,
         "template": workload.template.filename if workload.template else None,
         "imageUrl": workload.image_url or None,

@@ -12,6 +12,7 @@ from openrelay.identity.models import Organization
 from openrelay.identity.services.memberships import add_member
 from openrelay.ids import new_id
 from tests import factories
+from tests.compute.test_pods import pod_node
 from tests.schema.reading import check, operation_of, operations
 
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1yNLxDGnQ1uSVnUXuIcVwVCUwrjnKoNcxuFHM0dA4n"
@@ -67,6 +68,7 @@ def test_every_operation_answers_as_the_schema_says(world: World) -> None:
     agent = world.caller(factories.credential(world.node))
     _reservations(world, operator, owner, tenant, agent)
     _compute(world, tenant, agent)
+    _pods(world, tenant)
     _identity(world, tenant)
     _provider(world, owner, tenant, agent)
     nobody = world.caller("")
@@ -132,6 +134,29 @@ def _reservations(world: World, operator: Caller, owner: Caller, tenant: Caller,
     operator("GET", f"{path}/units")
     operator("POST", f"{one}/cancel")
     operator("POST", f"{one}/cancel", status=409)
+
+
+def _pods(world: World, tenant: Caller) -> None:
+    """Pods on a node of their own."""
+    node = pod_node(world.provider_org, 2)
+    agent = world.caller(factories.credential(node))
+    asked = {"image": "ghcr.io/acme/a:1", "sshKeyIds": [str(factories.ssh_key(world.tenant_org).pk)]}
+    tenant("GET", "/v1/pods/capacity")
+    made = tenant("POST", "/v1/pods", {**asked, "volumeGb": 60}, **{"Idempotency-Key": "pod"})
+    tenant("POST", "/v1/pods", {**asked, "gpuCount": 9}, status=400)
+    tenant("POST", "/v1/pods", {**asked, "shmSizeGb": 9999}, status=400)
+    tenant("POST", "/v1/pods", {**asked, "computeClass": "interruptible"}, status=400)
+    tenant("POST", "/v1/pods", {**asked, "gpuCount": 2}, status=503)
+    run = next(iter(agent("GET", "/v1/agent/work")["runs"]))["runId"]
+    guest = {"runId": run, "state": "running", "diskUsedBytes": 5, "console": "hello"}
+    agent("POST", "/v1/agent/reports", {"sequence": 1, "guests": [guest]})
+    tenant("GET", "/v1/pods")
+    tenant("GET", "/v1/pods?limit=0", status=400)
+    tenant("GET", f"/v1/vms/{made['id']}/detail")
+    tenant("GET", f"/api/nomad/pods/{made['id']}/logs")
+    tenant("POST", f"/v1/vms/{made['id']}/stop")
+    tenant("POST", f"/v1/vms/{made['id']}/restart", status=409)
+    tenant("POST", f"/v1/vms/{made['id']}/terminate")
 
 
 def _provider(world: World, owner: Caller, tenant: Caller, agent: Caller) -> None:
