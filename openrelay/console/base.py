@@ -6,7 +6,8 @@ from operator import or_
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Count, IntegerField, Model, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
@@ -49,6 +50,14 @@ def link(model: str, pk: object, text: object) -> str:
     return format_html(
         '<a class="text-link" href="{}">{}</a>', reverse(f"admin:{model}_change", args=[pk]), text
     )
+
+
+def count_of(rows: QuerySet[Any], by: str = "node") -> Coalesce:
+    """How many `rows` belong to the outer row: a subquery, so that counts do not multiply each other."""
+    counted = (
+        rows.filter(**{by: OuterRef("pk")}).order_by().values(by).annotate(total=Count("pk")).values("total")
+    )
+    return Coalesce(Subquery(counted, output_field=IntegerField()), 0)
 
 
 class _ReadOnly:

@@ -58,7 +58,7 @@ def reserve(
         with locked_for(node_id, caller, once=once) as (held, caller):
             contracts.require_operator(caller)
             node, at = held.node, held.at
-            _require_enrolled(node)
+            _require_enrolled(node, at)
             start = _start(starts_at, at)
             contracts.require_end_after(ends_at, start, at)
             units = _reservable_units(node, unit_ids)
@@ -117,8 +117,8 @@ def snapshot(reservation: Reservation) -> dict[str, Any]:
     }
 
 
-def _require_enrolled(node: Node) -> None:
-    if node.removed_at is not None:
+def _require_enrolled(node: Node, at: datetime) -> None:
+    if node.removed_at is not None or (node.terminate_at is not None and node.terminate_at <= at):
         raise Invalid(
             "This node was removed; its units can no longer be reserved. Choose another node.",
             code="NODE_DECOMMISSIONED",

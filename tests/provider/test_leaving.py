@@ -11,6 +11,7 @@ from compute.models import Workload
 from nodes.models import Node
 from openrelay.audit.models import AuditEvent
 from openrelay.clock import rfc3339
+from openrelay.errors import Invalid
 from openrelay.identity.models import Organization
 from tests import factories
 from tests.compute.conftest import World, refused, state
@@ -58,6 +59,8 @@ def test_nothing_ends_before_the_deadline_and_all_does_at_it(
     # The clock alone says so, whoever has worked.
     assert provider.shown(node)["status"] == "removed"
     refused(provider.set("online", node), 400, "NODE_DECOMMISSIONED")
+    with pytest.raises(Invalid, match="was removed"):
+        world.reserve(0, node=node)
     tasks.sweep_leaving_nodes()
     tasks.remove_leaving_node(str(node.pk))
     assert state(vm) == ("terminated", "node_removed")
