@@ -73,7 +73,8 @@ BREAKAGE = {
     "an announcement nobody audited": (
         """
         INSERT INTO reservations_announcement (id, reservation_id, event, key, occurred_at, announced_at)
-        SELECT gen_random_uuid(), hold_id, 'reservation.expired', 0, now(), now() FROM reservations_reservation
+        SELECT gen_random_uuid(), hold_id, 'reservation.expired', 0, now(), now()
+        FROM reservations_reservation
         """,
         "has 0 audit events",
     ),
