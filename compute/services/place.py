@@ -26,11 +26,19 @@ from openrelay.ids import new_id
 
 def names(caller: Caller, node: Node, at: Moment) -> bool:
     """Whether the caller may name the node: owner, operator, or audience of a hold in term there."""
-    if caller.is_operator or node.organization_id == caller.organization_id:
-        return True
-    return HoldAudience.objects.filter(
+    return _lives_there(caller, node) or bool(_pinned(caller, node, at))
+
+
+def _lives_there(caller: Caller, node: Node) -> bool:
+    return caller.is_operator or node.organization_id == caller.organization_id
+
+
+def _pinned(caller: Caller, node: Node, at: Moment) -> list[int]:
+    """The topology generations of the holds in term there that are kept for the caller."""
+    kept = HoldAudience.objects.filter(
         organization_id=caller.organization_id, hold__node=node, hold__term__contains=at
-    ).exists()
+    )
+    return list(kept.values_list("hold__topology_gen", flat=True))
 
 
 def unknown_node() -> Invalid:
@@ -49,10 +57,13 @@ def place(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> W
     more, or that was removed; what `start_again` raises for one that was placed before.
     """
     node = held.node
-    if named and not names(caller, node, held.at):
+    pinned = [] if not named or _lives_there(caller, node) else _pinned(caller, node, held.at)
+    if named and not pinned and not _lives_there(caller, node):
         raise unknown_node()
     if named and node.removed_at is not None:
         raise Invalid("The node was removed. Name another, or none.", code="NODE_DECOMMISSIONED")
+    if pinned and node.topology_gen not in pinned and wanted.again is None:
+        return Refusal("the reservation that lets you name it needs review")
     room = find_room(held, caller.organization_id, wanted, named=named)
     if isinstance(room, Refusal):
         return room

@@ -158,6 +158,13 @@ def test_in_review_nobody_places_and_the_node_is_not_hidden_from_its_audience(wo
     refused(world.ask(world.buyer, tier="spot"), 503, "INSUFFICIENT_GPU_CAPACITY")
 
 
+def test_in_review_its_audience_has_not_even_what_is_open_to_others_there(world: World) -> None:
+    world.reserve(0)
+    factories.inventory(world.node, [factories.unit_report(n) for n in range(7)])
+    refused(world.ask(world.tenant, nodeId=str(world.node.pk)), 503, "INSUFFICIENT_GPU_CAPACITY")
+    assert world.units(world.vm(world.provider, nodeId=str(world.node.pk))) == [1]
+
+
 @pytest.mark.parametrize("trouble", ["failed", "not sellable", "gone", "another class"])
 def test_a_unit_in_trouble_is_nobodys(world: World, trouble: str) -> None:
     rows = [factories.unit_report(n) for n in range(2)]
