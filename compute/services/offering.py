@@ -91,9 +91,6 @@ def refresh() -> bool:
                 )
                 return False
         some = stale is not None and len(stale) <= MOST_APART
-        if not some:
-            # Statistics lag behind a fleet that has just grown, and nested loops over all of it never end.
-            cursor.execute("SET LOCAL enable_nestloop = off; SET LOCAL work_mem = '64MB'")
         cursor.execute(
             f"DELETE FROM compute_nodeoffer WHERE {'node_id = ANY(%(nodes)s)' if some else 'true'}",  # noqa: S608
             {"nodes": stale},

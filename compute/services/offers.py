@@ -86,43 +86,33 @@ _ALLOCATABLE = (
     f"greatest(0, host.ram_mb - greatest({HOST_KEEPS_MB}, host.ram_mb * {HOST_KEEPS_PERCENT} / 100))"
 )
 
-# {now}: the clock; {own}: whether the hold is kept for the organization; {of_…}: which nodes.
+# {now}: the clock; {own}: whether the hold is kept for the organization; {which}: which nodes. Node by node,
+# by index: statistics that lag behind the fleet cannot turn it into something that never ends.
 SURVEY = f"""
-WITH host AS (
+SELECT host.id, offer.gpu_model_id, host.online,
+       jsonb_build_array(
+           offer.gpus, host.ram_mb, host.cpu_cores, host.disk_total_gb,
+           CASE WHEN offered AND host.ram_mb IS NOT NULL
+                THEN greatest(0, {_ALLOCATABLE} - coalesce(taken.ram_mb, 0)) END,
+           CASE WHEN offered AND host.cpu_cores IS NOT NULL
+                THEN greatest(0, host.cpu_cores - coalesce(taken.vcpu, 0)) END,
+           CASE WHEN offered AND host.disk_total_gb IS NOT NULL
+                THEN greatest(0, least(
+                    host.disk_total_gb - coalesce(taken.disk_gb, 0) - coalesce(disk.disk_gb, 0),
+                    host.disk_free_gb)) END,
+           every, structural, sizes, spot_structural, spot_sizes, total)::text AS shape
+       {{more}}
+FROM (
     SELECT n.id, n.topology_gen, nullif(n.ram_mb, 0) AS ram_mb, nullif(n.cpu_cores, 0) AS cpu_cores,
            nullif(n.disk_total_gb, 0) AS disk_total_gb, n.disk_free_gb,
            coalesce(beat.seen_at > {{now}} - make_interval(secs => {{grace}}), false) AS online,
            n.owner_hold = '' AND n.terminate_at IS NULL AS open
     FROM nodes_node n LEFT JOIN nodes_nodeheartbeat beat ON beat.node_id = n.id
-    WHERE n.removed_at IS NULL AND n.runtime = '{Node.Runtime.QEMU}' {{of_host}}
-), held AS (
-    SELECT u.unit_id, u.released, h.topology_gen = host.topology_gen AS active, {{own}} AS own
-    FROM nodes_holdunit u
-    JOIN nodes_hold h ON h.id = u.hold_id
-    JOIN host ON host.id = u.node_id
-    WHERE u.term @> {{now}} {{of_u}}
-), used AS (
-    SELECT u.unit_id FROM compute_claim u WHERE true {{of_u}}
-    UNION
-    SELECT u.unit_id FROM compute_occupancy u WHERE u.closed_at IS NULL {{of_u}}
-), broken AS (
-    SELECT DISTINCT gpu.unit_id FROM nodes_gpu gpu WHERE gpu.failed_at IS NOT NULL {{of_gpu}}
-), unit AS (
-    SELECT u.node_id, u.gpu_model_id, u.gpu_count AS gpus, host.online AND host.open AS placeable,
-           used.unit_id IS NOT NULL AS used,
-           used.unit_id IS NULL AND broken.unit_id IS NULL AS free,
-           held.unit_id IS NULL OR (held.active AND held.own) AS anywhere,
-           coalesce(held.active AND held.own, false) AS own,
-           coalesce(held.active AND held.released AND NOT held.own, false) AS on_market,
-           coalesce(held.released, false) AS released
-    FROM nodes_gpuunit u
-    JOIN host ON host.id = u.node_id
-    LEFT JOIN held ON held.unit_id = u.id
-    LEFT JOIN used ON used.unit_id = u.id
-    LEFT JOIN broken ON broken.unit_id = u.id
-    WHERE u.gone_at IS NULL AND u.sellable AND u.alloc_class = '{GpuUnit.VFIO_GROUP}' {{of_u}}
-), offer AS (
-    SELECT node_id, gpu_model_id, sum(sum(gpus)) OVER (PARTITION BY node_id) AS gpus,
+    WHERE n.removed_at IS NULL AND n.runtime = '{Node.Runtime.QEMU}' AND {{which}}
+    OFFSET 0
+) host
+CROSS JOIN LATERAL (
+    SELECT gpu_model_id, sum(sum(gpus)) OVER () AS gpus,
            array_agg(gpus ORDER BY gpus) AS every,
            coalesce(array_agg(gpus ORDER BY gpus) FILTER (WHERE placeable AND anywhere), '{{{{}}}}')
                AS structural,
@@ -133,41 +123,50 @@ WITH host AS (
            coalesce(array_agg(gpus ORDER BY gpus) FILTER (WHERE placeable AND on_market AND free), '{{{{}}}}')
                AS spot_sizes,
            coalesce(sum(gpus) FILTER (WHERE placeable AND anywhere AND (free OR used)), 0) AS total,
-           coalesce(bool_or(own AND placeable), false) AS own,
+           coalesce(bool_or(placeable AND (anywhere OR on_market)), false) AS offered,
+           coalesce(bool_or(placeable AND own), false) AS own,
            coalesce(array_agg(gpus ORDER BY gpus) FILTER (WHERE placeable AND own AND free), '{{{{}}}}')
                AS own_sizes,
            coalesce(bool_or(own AND released), false) AS own_released
-    FROM unit GROUP BY node_id, gpu_model_id
-), taken AS (
-    SELECT u.node_id, sum(CASE WHEN w.guest_mem_mb > 0 THEN {_FOOTPRINT} ELSE 0 END) AS ram_mb,
+    FROM (
+        SELECT unit.gpu_model_id, unit.gpus, host.online AND host.open AS placeable, unit.used,
+               NOT unit.used AND NOT unit.broken AS free,
+               held.active IS NULL OR (held.active AND held.own) AS anywhere,
+               coalesce(held.active AND held.own, false) AS own,
+               coalesce(held.active AND held.released AND NOT held.own, false) AS on_market,
+               coalesce(held.released, false) AS released
+        FROM (
+            SELECT u.id, u.gpu_model_id, u.gpu_count AS gpus,
+                   EXISTS (SELECT FROM compute_claim c WHERE c.unit_id = u.id)
+                   OR EXISTS (SELECT FROM compute_occupancy o WHERE o.unit_id = u.id AND o.closed_at IS NULL)
+                       AS used,
+                   EXISTS (SELECT FROM nodes_gpu g WHERE g.unit_id = u.id AND g.failed_at IS NOT NULL)
+                       AS broken
+            FROM nodes_gpuunit u
+            WHERE u.node_id = host.id AND u.gone_at IS NULL AND u.sellable
+              AND u.alloc_class = '{GpuUnit.VFIO_GROUP}'
+            OFFSET 0
+        ) unit
+        LEFT JOIN LATERAL (
+            SELECT hu.released, h.topology_gen = host.topology_gen AS active, {{own}} AS own
+            FROM nodes_holdunit hu JOIN nodes_hold h ON h.id = hu.hold_id
+            WHERE hu.unit_id = unit.id AND hu.term @> {{now}}
+            OFFSET 0
+        ) held ON true
+    ) each_unit
+    GROUP BY gpu_model_id
+) offer
+LEFT JOIN LATERAL (
+    SELECT sum(CASE WHEN w.guest_mem_mb > 0 THEN {_FOOTPRINT} ELSE 0 END) AS ram_mb,
            sum(coalesce(w.guest_vcpu, 0)) AS vcpu,
            sum(w.disk_size_gb) FILTER (WHERE w.status = '{states.TERMINATED}') AS disk_gb
-    FROM compute_run u JOIN compute_workload w ON w.id = u.workload_id
-    WHERE u.closed_at IS NULL {{of_u}} GROUP BY u.node_id
-), disk AS (
-    SELECT u.node_id, sum(u.disk_size_gb) AS disk_gb FROM compute_workload u
-    WHERE u.status <> '{states.TERMINATED}' AND u.node_id IS NOT NULL {{of_u}} GROUP BY u.node_id
-), figures AS (
-    SELECT offer.*, host.online, host.ram_mb, host.cpu_cores, host.disk_total_gb,
-           cardinality(structural) + cardinality(spot_structural) > 0 AS offered,
-           greatest(0, {_ALLOCATABLE} - coalesce(taken.ram_mb, 0)) AS left_ram,
-           greatest(0, host.cpu_cores - coalesce(taken.vcpu, 0)) AS left_vcpu,
-           greatest(0, least(host.disk_total_gb - coalesce(taken.disk_gb, 0) - coalesce(disk.disk_gb, 0),
-                             host.disk_free_gb)) AS left_disk
-    FROM offer
-    JOIN host ON host.id = offer.node_id
-    LEFT JOIN taken ON taken.node_id = offer.node_id
-    LEFT JOIN disk ON disk.node_id = offer.node_id
-)
-SELECT node_id, gpu_model_id, online,
-       jsonb_build_array(
-           gpus, ram_mb, cpu_cores, disk_total_gb,
-           CASE WHEN offered AND ram_mb IS NOT NULL THEN left_ram END,
-           CASE WHEN offered AND cpu_cores IS NOT NULL THEN left_vcpu END,
-           CASE WHEN offered AND disk_total_gb IS NOT NULL THEN left_disk END,
-           every, structural, sizes, spot_structural, spot_sizes, total)::text AS shape
-       {{more}}
-FROM figures
+    FROM compute_run r JOIN compute_workload w ON w.id = r.workload_id
+    WHERE r.node_id = host.id AND r.closed_at IS NULL
+) taken ON true
+LEFT JOIN LATERAL (
+    SELECT sum(w.disk_size_gb) AS disk_gb FROM compute_workload w
+    WHERE w.node_id = host.id AND w.status <> '{states.TERMINATED}'
+) disk ON true
 """  # noqa: S608  (constants of our own)
 
 
@@ -185,12 +184,8 @@ def survey_sql(*, some: bool, organization: bool, more: bool = False) -> str:
         now=settings.CLOCK_SQL,
         grace=settings.NODE_OFFLINE_GRACE_SECONDS,
         own=own,
-        of_host="AND n.id = ANY(%(nodes)s)" if some else "",
-        of_u="AND u.node_id = ANY(%(nodes)s)" if some else "",
-        of_gpu=(
-            "AND gpu.unit_id IN (SELECT id FROM nodes_gpuunit WHERE node_id = ANY(%(nodes)s))" if some else ""
-        ),
-        more=", own, own_sizes, own_released" if more else "",
+        which="n.id = ANY(%(nodes)s)" if some else "true",
+        more=", offer.own, own_sizes, own_released" if more else "",
     )
 
 
