@@ -143,8 +143,9 @@ def pod_shape(
     memory = None if share.ram_budget_mb is None else largest_guest_mb(share.ram_budget_mb * gpu_count)
     most_shm = None if memory is None else memory // 2
     most_disk = None if share.disk_gb is None else max(VOLUME_GB, share.disk_gb * gpu_count)
+    shm: int | None = None
     if shm_gb is not None:
-        shm: int | None = shm_gb * 1024
+        shm = shm_gb * 1024
         if most_shm is not None and shm > most_shm:
             if not again:
                 return None
@@ -153,8 +154,6 @@ def pod_shape(
         shm = most_shm
     elif gpu_count > 1:
         shm = SHM_MB_A_GPU * gpu_count if most_shm is None else min(SHM_MB_A_GPU * gpu_count, most_shm)
-    else:
-        shm = None
     if most_disk is not None and volume_gb > most_disk and not again:
         return None
     return Shape(memory, None if share.vcpu is None else share.vcpu * gpu_count, volume_gb, shm)

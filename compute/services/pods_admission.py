@@ -25,13 +25,13 @@ def grantable(organization_id: UUID, *, addresses: bool = False) -> Q:
 
     With `addresses` also that its fabric has one to give, where the organization is on InfiniBand.
     """
-    able = ~Q(gpu_model__manufacturer__iexact=_AMD) | Q(node__heartbeat__agent_level__gte=AMD_GRANT)
+    able: Q = ~Q(gpu_model__manufacturer__iexact=_AMD) | Q(node__heartbeat__agent_level__gte=AMD_GRANT)
     if not _on_infiniband(organization_id):
         return able
     able &= Q(node__heartbeat__agent_level__gte=INFINIBAND)
     if addresses:
         free = FabricAddress.objects.filter(fabric=OuterRef("node__fabric"), holder=None)
-        able &= Q(node__fabric=None) | Exists(free)
+        able &= Q(node__fabric=None) | Q(Exists(free))
     return able
 
 

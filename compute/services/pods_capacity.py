@@ -98,14 +98,14 @@ def _count(units: QuerySet[GpuUnit], *, there: Q, free: Q) -> dict[UUID, tuple[i
         .values("gpu_model_id", "node_id")
         .annotate(
             free=Count("pk", filter=free),
-            gpus=Coalesce(Sum("gpu_count", filter=free), 0),
+            free_gpus=Coalesce(Sum("gpu_count", filter=free), 0),
             every=Count("pk", filter=there),
         )
     )
     inner, parameters = per_node.query.sql_with_params()
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT gpu_model_id, sum(free)::int, sum(every)::int, max(gpus)::int "  # noqa: S608
+            "SELECT gpu_model_id, sum(free)::int, sum(every)::int, max(free_gpus)::int "  # noqa: S608
             f"FROM ({inner}) per_node GROUP BY gpu_model_id",
             parameters,
         )

@@ -33,6 +33,7 @@ class Guest:
     workload_id: str = ""
     reboots: int = 0  # how many of those asked for it has had
     console: str = ""
+    image: str = ""  # of a pod's container
 
 
 @dataclass(slots=True)
@@ -66,6 +67,7 @@ class Behaviour:
     offline: bool = False  # says nothing
     fails_boots: bool = False  # every guest that it starts fails
     keeps_guests: bool = False  # tears nothing down
+    loses_guests: bool = False  # every guest that runs is gone, though nobody asked for that
     fills_disk: bool = False  # has no room for another disk, and says so
     agent_level: int = levels.LATEST  # what the agent says it can do
     failed_gpus: frozenset[str] = frozenset()  # addresses of GPUs that it says have failed
@@ -79,6 +81,7 @@ class Behaviour:
             offline=bool(entry.get("offline", False)),
             fails_boots=bool(entry.get("failsBoots", False)),
             keeps_guests=bool(entry.get("keepsGuests", False)),
+            loses_guests=bool(entry.get("losesGuests", False)),
             fills_disk=bool(entry.get("fillsDisk", False)),
             agent_level=int(entry.get("agentLevel", levels.LATEST)),
             failed_gpus=frozenset(entry.get("failedGpus", ())),
@@ -216,9 +219,15 @@ class SimulatedNode:
             self._clock() + self.behaviour.boot_seconds,
             workload_id=workload_id,
             reboots=run.get("reboots", 0),
+            image=spec.get("imageUrl", "") if spec.get("kind") == "pod" else "",
         )
         self._keep(guest)
-        self._write(guest, f"booting {spec.get('name')} with a disk of {disks[workload_id]} GB")
+        if guest.image:
+            self._write(guest, f"pulled {guest.image}")
+            kept = "a new volume" if fresh else "the volume as it was"
+            self._write(guest, f"{spec.get('volumeMountPath')} is {kept}, of {disks[workload_id]} GB")
+        else:
+            self._write(guest, f"booting {spec.get('name')} with a disk of {disks[workload_id]} GB")
         if fresh and spec.get("cloudInit"):
             self._write(guest, "first boot of this disk: cloud-init ran")
 
@@ -227,7 +236,7 @@ class SimulatedNode:
             return
         guest.state, guest.due_at = "starting", self._clock() + self.behaviour.boot_seconds
         guest.reboots = reboots
-        self._write(guest, "rebooting")
+        self._write(guest, "the container is made anew" if guest.image else "rebooting")
 
     def _live(self, workload_id: str) -> bool:
         return any(
@@ -254,8 +263,8 @@ class SimulatedNode:
                 guest.state, guest.message = "failed", "the guest did not boot"
             elif guest.state == "starting":
                 guest.state = "running"
-                self._write(guest, "login:")
-            elif guest.state == "stopping":
+                self._write(guest, "the container runs" if guest.image else "login:")
+            elif guest.state == "stopping" or (guest.state == "running" and self.behaviour.loses_guests):
                 guest.state = "gone"
             else:
                 continue

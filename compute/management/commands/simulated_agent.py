@@ -24,8 +24,8 @@ class Command(BaseCommand):
             required=True,
             type=Path,
             help="JSON list of {nodeId, credential, inventory, baseUrl}; read again whenever it changes. An "
-            "entry may also have bootSeconds, stopSeconds, offline, failsBoots, keepsGuests, fillsDisk, "
-            "agentLevel and failedGpus (addresses)",
+            "entry may also have bootSeconds, stopSeconds, offline, failsBoots, keepsGuests, losesGuests, "
+            "fillsDisk, agentLevel and failedGpus (addresses)",
         )
         parser.add_argument(
             "--memory", type=Path, help="where the guests are kept; beside the credentials file unless given"
