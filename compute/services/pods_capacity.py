@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
 from django.db.models.functions import Coalesce
 
 from compute import states
@@ -93,20 +93,22 @@ def _count(units: QuerySet[GpuUnit], *, there: Q, free: Q) -> dict[UUID, tuple[i
 
     Counted node by node and then together, by the database: a fleet's nodes are not carried here.
     """
-    per_node = (
-        units.order_by()
-        .values("gpu_model_id", "node_id")
-        .annotate(
-            free=Count("pk", filter=free),
-            free_gpus=Coalesce(Sum("gpu_count", filter=free), 0),
-            every=Count("pk", filter=there),
-        )
-    )
-    inner, parameters = per_node.query.sql_with_params()
+    rows = units.order_by().annotate(is_there=_flag(there), is_free=_flag(free))
+    inner, parameters = rows.values(
+        "gpu_model_id", "node_id", "gpu_count", "is_there", "is_free"
+    ).query.sql_with_params()
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT gpu_model_id, sum(free)::int, sum(every)::int, max(free_gpus)::int "  # noqa: S608
-            f"FROM ({inner}) per_node GROUP BY gpu_model_id",
+            "SELECT gpu_model_id, sum(free)::int, sum(every)::int, max(gpus)::int FROM ("  # noqa: S608
+            "  SELECT gpu_model_id, count(*) FILTER (WHERE is_free) AS free,"
+            "         count(*) FILTER (WHERE is_there) AS every,"
+            "         coalesce(sum(gpu_count) FILTER (WHERE is_free), 0) AS gpus"
+            f" FROM ({inner}) unit GROUP BY gpu_model_id, node_id"
+            ") per_node GROUP BY gpu_model_id",
             parameters,
         )
         return {model_id: tuple(counts) for model_id, *counts in cursor.fetchall()}
+
+
+def _flag(condition: Q) -> Case:
+    return Case(When(condition, then=Value(True)), default=Value(False))
