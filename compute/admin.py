@@ -13,6 +13,7 @@ from django.utils.html import format_html
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, RangeDateTimeFilter
 from unfold.decorators import display
 
+from compute import admin_guests as _guests  # noqa: F401  (registers its own)
 from compute import admin_money as _money  # noqa: F401  (registers its own)
 from compute import states
 from compute.models import (
@@ -159,6 +160,7 @@ class RunAdmin(FactsAdmin):
         OpenFilter,
         ("node", AutocompleteSelectFilter),
         ("overdue_reported_at", RangeDateTimeFilter),
+        ("stuck_reported_at", RangeDateTimeFilter),
     )
     list_select_related = ("workload", "node")
     search_fields = ("workload__name", "node__hostname", "message")
