@@ -2,7 +2,9 @@
 
 1. reservations of four units over HTTP against a bare view that does the same inserts in one statement, and
    against that statement by pgbench;
-2. an authenticated constant answer against an anonymous one.
+2. an authenticated constant answer against an anonymous one;
+3. availability against the authenticated constant, as ratios of median latency, and the web workers' memory:
+   at 1,000 nodes of 8 units, and with `--big` at 10,000 and 100,000 too.
 """
 
 import argparse
@@ -17,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from bench import stack
+from bench import availability, stack
 from bench.load import Result, request, run
 from openrelay.embedded import binaries
 
@@ -217,27 +219,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each contender in each round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--big", action="store_true", help="fleets of up to 100,000 nodes; takes minutes")
+    parser.add_argument("--only", choices=("reserve", "availability"), help="one part of it")
     options = parser.parse_args()
-    seconds, rounds = options.seconds, options.rounds
 
     with stack.running() as env:
         ground = prepare(env)
-        contenders: dict[str, tuple[Callable[[int, int], bytes], list[Result]]] = {
-            "reserve": (promised(ground), []),
-            "bare": (bare(ground), []),
-            "authenticated": (constant(ground, "/v1/bench/authenticated", ground.token), []),
-            "anonymous": (constant(ground, "/v1/bench/anonymous"), []),
-        }
-        pgbench: list[float] = []
-        for make, _ in contenders.values():
-            run(ground.url, CLIENTS, 1.0, make)  # warm
-        for number in range(rounds):
-            # In turn within a round, and the other way round in the next, so that drift favours nobody.
-            order = list(contenders) if number % 2 else list(reversed(contenders))
-            for name in order:
-                make, results = contenders[name]
-                results.append(run(ground.url, CLIENTS, seconds, make))
-            pgbench.append(by_pgbench(ground, seconds, begin_at=number * 1_000_000))
+        if options.only in (None, "reserve"):
+            promises(ground, options.seconds, options.rounds)
+        if options.only in (None, "availability"):
+            sizes = availability.SIZES if options.big else availability.SIZES[:1]
+            availability.measure(
+                ground, env["OPENRELAY_HOME"], sizes=sizes, rounds=options.rounds, seconds=options.seconds / 2
+            )
+
+
+def promises(ground: Ground, seconds: float, rounds: int) -> None:
+    """Reservations and constants, in turn."""
+    contenders: dict[str, tuple[Callable[[int, int], bytes], list[Result]]] = {
+        "reserve": (promised(ground), []),
+        "bare": (bare(ground), []),
+        "authenticated": (constant(ground, "/v1/bench/authenticated", ground.token), []),
+        "anonymous": (constant(ground, "/v1/bench/anonymous"), []),
+    }
+    pgbench: list[float] = []
+    for make, _ in contenders.values():
+        run(ground.url, CLIENTS, 1.0, make)  # warm
+    for number in range(rounds):
+        # In turn within a round, and the other way round in the next, so that drift favours nobody.
+        order = list(contenders) if number % 2 else list(reversed(contenders))
+        for name in order:
+            make, results = contenders[name]
+            results.append(run(ground.url, CLIENTS, seconds, make))
+        pgbench.append(by_pgbench(ground, seconds, begin_at=number * 1_000_000))
 
     reserve, plain = contenders["reserve"][1], contenders["bare"][1]
     known, anybody = contenders["authenticated"][1], contenders["anonymous"][1]

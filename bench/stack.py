@@ -47,7 +47,7 @@ def running(seconds: float = 120) -> Iterator[dict[str, str]]:
             environ.Env.read_env(home / "run.env", overwrite=True)
             for name in ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "PORT", "BASE_URL"):
                 values[name] = os.environ[name]
-            yield values
+            yield {**values, "OPENRELAY_HOME": folder}
         finally:
             process.send_signal(signal.SIGINT)
             try:

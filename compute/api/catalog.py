@@ -1,7 +1,6 @@
 """What there is to have: GPU models, and how much of each now."""
 
 from dataclasses import dataclass
-from uuid import UUID
 
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
@@ -9,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from compute.api import present_availability, presenters
-from compute.services.availability import availability
+from compute.services.availability import Availability, availability
 from nodes.models import GpuModel
 from openrelay.api import runs
 from openrelay.api.views import OperationView
@@ -35,17 +34,10 @@ class GpuModels(OperationView):
 class _Written:
     """An answer as bytes: whole when it is small, else compressed, and its parts."""
 
-    version: UUID | None
     plain: bytes | None
     gzip: bytes | None
     parts: list[runs.Part]
     length: int
-
-
-class _Memory:
-    """The last answer for everybody, spelled once by each process."""
-
-    written: _Written | None = None
 
 
 class GpuAvailability(OperationView):
@@ -56,21 +48,17 @@ class GpuAvailability(OperationView):
     def get(self, request: Request) -> HttpResponseBase:
         """Show, for each GPU model, how many GPUs could be had for VMs now and in which counts."""
         found = availability(self.caller.organization_id)
-        written = _Memory.written
-        if written is None or found.version is None or written.version != found.version:
-            parts = present_availability.availability(found.models)
-            size = runs.length(parts)
-            small = size <= SMALL
-            written = _Written(
-                found.version,
-                b"".join(runs.chunks(parts)) if small else None,
-                None if small else runs.gzipped(parts),
-                parts,
-                size,
-            )
-            if found.version is not None:
-                _Memory.written = written
-        return _answer(written, request.META.get("HTTP_ACCEPT_ENCODING", ""))
+        if found.kept is None:
+            found.kept = _write(found)
+        return _answer(found.kept, request.META.get("HTTP_ACCEPT_ENCODING", ""))
+
+
+def _write(found: Availability) -> _Written:
+    parts = present_availability.availability(found.models)
+    size = runs.length(parts)
+    if size <= SMALL:
+        return _Written(b"".join(runs.chunks(parts)), None, parts, size)
+    return _Written(None, runs.gzipped(parts), parts, size)
 
 
 def _answer(written: _Written, accepted: str) -> HttpResponseBase:

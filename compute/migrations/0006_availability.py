@@ -29,6 +29,12 @@ BEGIN
     IF TG_OP <> 'DELETE' THEN PERFORM compute_mark_node(NEW.node_id); END IF;
     RETURN NULL;
 END $$;
+CREATE FUNCTION compute_mark_audience() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM compute_mark_node(node_id) FROM (
+        SELECT DISTINCT hold.node_id FROM rows JOIN nodes_hold hold ON hold.id = rows.hold_id) nodes;
+    RETURN NULL;
+END $$;
 CREATE FUNCTION compute_mark_itself() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM compute_mark_node(NEW.id);
@@ -41,12 +47,13 @@ BEGIN
 END $$;
 """
 # In the database, for its plans are kept there: a reader asks this every time. `asker` may be null; at most
-# `most` stale nodes are named; `thorough` also looks for what only time has changed, at more cost.
+# `most` stale nodes are named, and in `marks` the transactions that changed them; `thorough` also looks for
+# what only time has changed, at more cost.
 FRESHNESS = """
 CREATE FUNCTION compute_freshness(
     asker uuid, at timestamptz, grace interval, most integer, thorough boolean,
     OUT version uuid, OUT surveyed_at timestamptz, OUT checked_at timestamptz, OUT next_term_at timestamptz,
-    OUT ahead boolean, OUT stale uuid[], OUT own uuid[]
+    OUT ahead boolean, OUT stale uuid[], OUT marks bigint[], OUT own uuid[]
 ) LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     taken pg_snapshot;
@@ -63,11 +70,12 @@ BEGIN
     lowest := pg_snapshot_xmin(taken)::text::bigint;
     ahead := pg_snapshot_xmax(taken) > pg_snapshot_xmax(pg_current_snapshot());
     -- A transaction's own changes are in no snapshot of its own, so they are told apart.
-    stale := ARRAY(
-        SELECT c.node_id FROM compute_nodechange c
+    SELECT coalesce(array_agg(c.node_id), '{}'), coalesce(array_agg(c.xid), '{}') INTO stale, marks FROM (
+        SELECT c.node_id, c.xid FROM compute_nodechange c
         WHERE c.xid >= lowest AND (c.xid = mine OR NOT pg_visible_in_snapshot(c.xid::text::xid8, taken))
         LIMIT most
-    ) || ARRAY(
+    ) c;
+    stale := stale || ARRAY(
         SELECT beat.node_id FROM nodes_nodeheartbeat beat
         WHERE beat.seen_at > since - grace AND beat.seen_at <= at - grace
         LIMIT most
@@ -100,6 +108,7 @@ UNMARK = """
 DROP FUNCTION compute_freshness(uuid, timestamptz, interval, integer, boolean);
 DROP FUNCTION compute_mark_rows() CASCADE;
 DROP FUNCTION compute_mark_gpus() CASCADE;
+DROP FUNCTION compute_mark_audience() CASCADE;
 DROP FUNCTION compute_mark_row() CASCADE;
 DROP FUNCTION compute_mark_itself() CASCADE;
 DROP FUNCTION compute_mark_every_node() CASCADE;
@@ -121,6 +130,7 @@ def triggers():
         ("nodes_gpuunit", "compute_mark_rows"),
         ("nodes_holdunit", "compute_mark_rows"),
         ("nodes_gpu", "compute_mark_gpus"),
+        ("nodes_holdaudience", "compute_mark_audience"),
     ):
         for event, rows in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
             yield (

@@ -8,16 +8,18 @@ something is reserved to the organization, and on those that changed since, the 
 """
 
 import json
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
 
 from compute.capacity import Share
 from compute.placement import sums
-from compute.services.offering import freshness, refresh
+from compute.services.offering import Freshness, freshness, refresh
 from compute.services.offers import NodeShape, Surveyed, read, survey_nodes
 from nodes.models import GpuModel
 
@@ -58,12 +60,13 @@ class ModelAvailability:
     shares: list[Share] = field(default_factory=list)  # of every kind of node, placeable or not
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Availability:
-    """What there is. `version` names it when it is what everybody sees, and is None otherwise."""
+    """What there is. The same object is given again while it holds; `kept` is for what was made of it."""
 
-    version: UUID | None
     models: tuple[ModelAvailability, ...]
+    shared: bool = False  # with every organization that nothing is reserved to
+    kept: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +80,22 @@ class _Public:
 
 
 class _Memory:
-    """The last version that this process has read."""
+    """What this process has read: the last version, and what it made of it for some organizations."""
 
     public: _Public | None = None
+    answers: OrderedDict[UUID | None, tuple[Freshness, Availability]] = OrderedDict()
+    lock = Lock()
+
+
+# So many organizations' own answers are kept by each process.
+_MOST_ANSWERS = 64
 
 
 def availability(organization_id: UUID) -> Availability:
     """Every GPU model that nodes have VM units of, as the organization may place on them now, by name.
 
-    Hidden models show only to whom they are reserved. One query where nothing changed since the last reading,
-    three where something did or is reserved to the organization, whatever the fleet.
+    Hidden models show only to whom they are reserved. One query while nothing has changed since the last
+    reading, three when something has, whatever the fleet.
     """
     for _ in range(3):
         found = freshness(organization_id)
@@ -96,14 +105,30 @@ def availability(organization_id: UUID) -> Availability:
         public = _public(found.version)
         if public is None:
             continue
-        touched = found.stale | found.own
-        if not touched:
+        if not found.stale and not found.own:
             return public.answer
-        answer = _with(public, touched, organization_id)
+        # Who has nothing of their own sees what the others see who have not.
+        asker = organization_id if found.own else None
+        kept = _Memory.answers.get(asker)
+        if kept is not None and kept[0] == found:
+            return kept[1]
+        answer = _with(public, found.stale | found.own, organization_id)
         if answer is not None:
+            _keep(asker, found, answer)
             return answer
     # Somebody keeps changing it under us, or the clock jumps: the facts themselves, then.
     return _answer({}, {}, survey_nodes(organization_id, None))
+
+
+def _keep(asker: UUID | None, found: Freshness, answer: Availability) -> None:
+    # What a transaction has not committed is not for others to see, nor for itself once it is rolled back.
+    if connection.in_atomic_block:
+        return
+    with _Memory.lock:
+        _Memory.answers[asker] = (found, answer)
+        _Memory.answers.move_to_end(asker)
+        while len(_Memory.answers) > _MOST_ANSWERS:
+            _Memory.answers.popitem(last=False)
 
 
 def _public(version: UUID) -> _Public | None:
@@ -119,7 +144,8 @@ def _public(version: UUID) -> _Public | None:
     shapes = {UUID(model): Counter(dict(counted)) for model, counted in json.loads(row[0]).items()}
     models = GpuModel.objects.in_bulk(list(shapes))
     answer = _answer(models, shapes, ())
-    public = _Public(version, models, shapes, Availability(version, answer.models))
+    answer.shared = True
+    public = _Public(version, models, shapes, answer)
     _Memory.public = public
     return public
 
@@ -166,7 +192,7 @@ def _answer(
         for model_id in sorted(seen, key=lambda pk: (models[pk].name, pk))
         if any(count > 0 for count in seen[model_id].values())
     ]
-    return Availability(None, tuple(row for row in found if not row.model.hidden or row.nodes))
+    return Availability(tuple(row for row in found if not row.model.hidden or row.nodes))
 
 
 def _model(model: GpuModel, shapes: Shapes, own: list[Surveyed]) -> ModelAvailability:

@@ -16,6 +16,7 @@ from django.db import connection, transaction
 
 from compute.models.availability import EVERY_NODE
 from compute.services.offers import survey_sql
+from openrelay import quick
 from openrelay.ids import new_id
 
 # A reader surveys up to so many stale nodes itself; beyond, it has the offers brought up to date first.
@@ -36,6 +37,7 @@ class Freshness:
 
     version: UUID
     stale: frozenset[UUID]
+    marks: frozenset[int]  # the transactions that made them so, which tell one change of a node from the next
     own: frozenset[UUID]
     usable: bool  # false: they are to be brought up to date before anything is read
 
@@ -45,10 +47,11 @@ def freshness(organization_id: UUID | None) -> Freshness | None:
     row = _ask(organization_id, most=MOST_STALE + 1)
     if row is None:
         return None
-    version, surveyed_at, checked_at, next_term_at, ahead, stale, own, now = row
+    version, surveyed_at, checked_at, next_term_at, ahead, stale, marks, own, now = row
     return Freshness(
         version=version,
         stale=frozenset(stale),
+        marks=frozenset(marks),
         own=frozenset(own or ()),
         usable=not ahead
         and surveyed_at <= now + _SET_BACK
@@ -60,13 +63,11 @@ def freshness(organization_id: UUID | None) -> Freshness | None:
 
 
 def _ask(organization_id: UUID | None, *, most: int, thorough: bool = False) -> tuple[Any, ...] | None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT f.*, {settings.CLOCK_SQL} FROM compute_freshness("  # noqa: S608
-            f"%s::uuid, {settings.CLOCK_SQL}, make_interval(secs => %s), %s, %s) f",
-            [organization_id, settings.NODE_OFFLINE_GRACE_SECONDS, most, thorough],
-        )
-        row: tuple[Any, ...] | None = cursor.fetchone()
+    row = quick.fetchone(
+        f"SELECT f.*, {settings.CLOCK_SQL} FROM compute_freshness("  # noqa: S608
+        f"%s::uuid, {settings.CLOCK_SQL}, make_interval(secs => %s), %s, %s) f",
+        [organization_id, settings.NODE_OFFLINE_GRACE_SECONDS, most, thorough],
+    )
     return None if row is None or row[0] is None else row
 
 

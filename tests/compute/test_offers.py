@@ -142,7 +142,7 @@ def test_a_change_is_seen_at_once_though_nothing_was_surveyed_since(committed: W
     assert service.availability(world.buyer.pk).models[0].free == 8
     assert offering.refresh()
     assert not offering.refresh()
-    assert service.availability(world.buyer.pk).version is not None
+    assert service.availability(world.buyer.pk).shared
 
 
 def test_what_was_rolled_back_or_is_not_committed_is_not_seen(committed: World) -> None:
@@ -175,16 +175,38 @@ def test_a_survey_that_overlaps_a_change_does_not_lose_it(committed: World) -> N
     check(world)
 
 
-def test_reading_costs_one_query_and_three_on_what_is_ones_own(committed: World) -> None:
+def test_reading_surveys_nothing_twice(committed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question to the database, not counted here for it has a connection of its own, and then memory."""
     world = committed
     world.reserve(0, 1)
     offering.refresh()
-    service.availability(world.buyer.pk)
-    service.availability(world.tenant.pk)
-    for org, queries in ((world.buyer, 1), (world.tenant, 3)):
+    for org in (world.buyer, world.tenant):
+        service.availability(org.pk)
         with CaptureQueriesContext(connection) as counted:
-            service.availability(org.pk)
-        assert len(counted) == queries, org.name
+            assert service.availability(org.pk) is service.availability(org.pk)
+        assert len(counted) == 0, org.name
+    world.vm(world.buyer)
+    assert service.availability(world.buyer.pk) is service.availability(world.provider.pk)
+    first = service.availability(world.tenant.pk)
+    world.vm(world.buyer)
+    assert service.availability(world.tenant.pk) is not first
+    check(world)
+
+
+def test_the_database_may_cut_the_connection_that_asks(committed: World) -> None:
+    world = committed
+    offering.refresh()
+    for _ in range(2):
+        service.availability(world.buyer.pk)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid() "
+            "AND query LIKE '%compute_freshness%'"
+        )
+        assert cursor.fetchone()[0] > 0
+    world.vm(world.buyer)
+    check(world)
 
 
 def test_without_a_task_a_reader_brings_the_offers_up_to_date(committed: World, clock: Clock) -> None:

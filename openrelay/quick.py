@@ -1,0 +1,74 @@
+"""One row from the database at the least cost, for what is asked with every request.
+
+Taking a connection from the pool and trying whether it lives costs more than such a question. So each process
+keeps one connection for them, of its own; when that fails, another is made, and the question asked again.
+"""
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+
+import psycopg
+from django.db import connection
+
+_lock = Lock()
+_kept: dict[str, psycopg.Connection[Any]] = {}
+
+
+def fetchone(statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The first row of a statement that changes nothing, as the database is now.
+
+    Inside a transaction it is asked there, for there it sees what the transaction did. Raises what the
+    database raises, OperationalError when it is away.
+    """
+    if connection.in_atomic_block:
+        return _plainly(statement, params)
+    name = str(connection.settings_dict["NAME"])
+    with _lock:
+        kept = _kept.get(name)
+        if kept is not None:
+            try:
+                return _ask(kept, statement, params)
+            except (psycopg.OperationalError, psycopg.InterfaceError):
+                _kept.pop(name).close()
+    # The usual way notices what is wrong with the database, and raises what others expect.
+    row = _plainly(statement, params)
+    with _lock:
+        if name not in _kept:
+            _kept[name] = _connect()
+    return row
+
+
+def _plainly(statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params)
+        row: tuple[Any, ...] | None = cursor.fetchone()
+    return row
+
+
+def _ask(kept: psycopg.Connection[Any], statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
+    with kept.cursor(binary=True) as cursor:
+        row: tuple[Any, ...] | None = cursor.execute(statement, params).fetchone()
+    return row
+
+
+def _connect() -> psycopg.Connection[Any]:
+    settings = connection.settings_dict
+    login = {
+        "dbname": settings["NAME"],
+        "user": settings["USER"],
+        "password": settings["PASSWORD"],
+        "host": settings["HOST"],
+        "port": settings["PORT"],
+    }
+    # Nothing is prepared: a transaction-mode pooler gives each statement another session.
+    return psycopg.connect(
+        **{name: value for name, value in login.items() if value},
+        **{
+            name: value
+            for name, value in settings["OPTIONS"].items()
+            if name.startswith("ssl") or name == "connect_timeout"
+        },
+        autocommit=True,
+        prepare_threshold=None,
+    )
