@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.db.models import Q
+
 from compute import states
 from compute.models import GuestState, Run, UsageSession, Workload
 from compute.services.reach import Ssh, ssh
 from compute.services.sessions import open_session_of
-from nodes.models import Gpu
+from nodes.models import GpuUnit
 from openrelay.errors import NotFound
 from openrelay.identity.caller import Caller
 
@@ -38,12 +40,14 @@ def detail(caller: Caller, workload_id: UUID) -> Detail:
     if workload is None:
         raise NotFound()
     guest = GuestState.objects.filter(run__in=Run.objects.wanted().filter(workload=workload)).first()
-    failed = Gpu.objects.filter(unit__claims__workload=workload, failed_at__isnull=False).exists()
+    failed = GpuUnit.objects.filter(claims__workload=workload).filter(
+        Q(gone_at__isnull=False) | Q(gpus__failed_at__isnull=False)
+    )
     running = workload.status == states.RUNNING
     return Detail(
         workload,
         guest,
         ssh(workload, guest, os_type=workload.template.os_type if workload.template else ""),
-        healthy=running and not failed,
+        healthy=running and not failed.exists(),
         session=open_session_of(workload),
     )

@@ -110,7 +110,13 @@ def _unfit(held: LockedNode, workload: Workload, rules: Rules) -> str:
         return f"The node of {workload.name} is offline. Try again when it is back."
     surveyed = survey(held.node, held.at)
     own = {row.unit_id for row in claims_on(held.node) if row.workload_id == workload.pk}
-    failed = [address for row in surveyed if row.unit.pk in own for address in row.failed]
+    # A unit that is gone from its host has failed as surely as one that says so.
+    failed = [
+        address
+        for row in surveyed
+        if row.unit.pk in own
+        for address in row.failed or ([row.unit.address] if row.unit.gone_at is not None else [])
+    ]
     if not failed:
         return ""
     # As it would stand once it has stopped.

@@ -3,14 +3,17 @@
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from compute.models import Claim, Occupancy, Run, Workload
-from nodes.models import Node, NodeHeartbeat
+from nodes.models import Node
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import Now
 from openrelay.identity.models import Organization
+from openrelay.identity.services.callers import forget_keys
 from tests import factories
 from tests.compute.conftest import World, consistent, refused, run_of, state
+from tests.compute.test_pods import Pods, pod_node
 
 pytestmark = pytest.mark.django_db
 
@@ -106,8 +109,8 @@ def test_stop_may_be_switched_off_for_an_organization(world: World) -> None:
     Organization.objects.filter(pk=world.buyer.pk).update(stop_enabled=False)
     refused(act(world, made, "stop"), 409, "STOP_DISABLED")
     assert state(made)[0] == "running"
-    Workload.objects.filter(pk=made.pk).update(kind="pod")
-    assert act(world, made, "stop").status_code == 200
+    pod = Pods(world, pod_node(world.provider)).running(world.buyer)
+    assert act(world, pod, "stop").status_code == 200
 
 
 def test_a_start_reported_late_does_not_undo_a_stop(world: World) -> None:
@@ -215,6 +218,17 @@ def test_a_running_vm_is_not_rebooted_on_a_failed_gpu(world: World) -> None:
     assert world.work()[str(made.pk)]["reboots"] == 0
 
 
+def test_a_gpu_that_is_gone_from_its_host_has_failed(world: World) -> None:
+    made = world.running(world.buyer, gpuCount=2)
+    factories.inventory(world.node, [factories.unit_report(number) for number in range(1, 8)])
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "0000:10:00.0", "Stop it and start it")
+    assert state(made)[0] == "running"
+    act(world, made, "stop")
+    world.says((made, "gone"))
+    assert act(world, made, "restart").status_code == 200
+    assert world.units(made) == [1, 2]
+
+
 def test_what_the_refusal_promises_is_kept(world: World) -> None:
     made = world.running(world.buyer, gpuCount=4)
     gpu_fails(world, 0)
@@ -225,15 +239,23 @@ def test_what_the_refusal_promises_is_kept(world: World) -> None:
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_restart_while_the_node_is_offline_says_so(world: World, running: bool) -> None:
+def test_a_restart_while_the_node_is_offline_says_so(world: World, running: bool, clock: Any) -> None:
     made = world.running(world.buyer) if running else stopped(world)
-    NodeHeartbeat.objects.update(seen_at=None)
+    clock.advance(91)
     refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "offline")
+    world.work()
+    assert act(world, made, "restart").status_code == 200
+
+
+def owner_sets(world: World, node: Any, status: str) -> None:
+    path = f"/v1/orgs/{world.provider.pk}/provider/nodes/{node.pk}"
+    answer = world.client(world.provider).patch(path, {"status": status})
+    assert answer.status_code == 200, answer.content
 
 
 def test_a_restart_while_the_owner_takes_no_work_says_so(world: World) -> None:
     made, runs = stopped(world), world.running(world.buyer)
-    Node.objects.update(owner_hold="maintenance")
+    owner_sets(world, world.node, "maintenance")
     refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "takes no new work")
     assert act(world, runs, "restart").status_code == 200
 
@@ -270,7 +292,8 @@ def test_a_share_below_the_floor_keeps_a_vm_from_starting(world: World) -> None:
 def test_a_vm_whose_node_was_removed_deploys_afresh_elsewhere(world: World) -> None:
     made = stopped(world, gpuCount=2, diskSizeGb=300)
     old = made.node
-    Node.objects.filter(pk=old.pk).update(removed_at=Now())
+    owner_sets(world, old, "removed")
+    assert state(made) == ("stopped", "node_removed")
     refused(act(world, made, "restart"), 503, "INSUFFICIENT_GPU_CAPACITY", "removed")
     assert state(made)[0] == "stopped"
     new = factories.node(world.provider, 8)
@@ -304,6 +327,12 @@ def test_a_stopped_spot_vm_whose_unit_was_taken_back_does_not_start_again(world:
     world.running(world.tenant, nodeId=str(world.node.pk), gpuCount=7)
     refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "there is 1")
     assert state(made) == ("stopped", "user_stopped")
+    assert world.says(disks=[str(made.pk)])["deleteDisks"] == []
+    other = Workload.objects.get(organization=world.tenant)
+    world.terminate(world.tenant, other)
+    world.says((other, "gone"))
+    assert act(world, made, "restart").status_code == 200
+    consistent()
 
 
 def test_a_vm_placed_on_a_reservation_that_ended_and_was_given_to_others_stays_out(world: World) -> None:
@@ -350,9 +379,8 @@ def test_a_disk_does_not_grow_beyond_what_its_host_has_left(world: World) -> Non
 
 
 def test_a_pods_volume_is_not_resized(world: World) -> None:
-    made = stopped(world)
-    Workload.objects.filter(pk=made.pk).update(kind="pod")
-    refused(act(world, made, "resize-disk", newSizeGb=500), 400, "VALIDATION_ERROR", "pod")
+    pods = Pods(world, pod_node(world.provider))
+    refused(act(world, pods.running(), "resize-disk", newSizeGb=500), 400, "VALIDATION_ERROR", "pod")
 
 
 def test_visibility_changes_once_and_reaches_the_node(world: World) -> None:
@@ -364,3 +392,36 @@ def test_visibility_changes_once_and_reaches_the_node(world: World) -> None:
     refused(act(world, made, "visibility", public="yes"), 400, "VALIDATION_ERROR", "public")
     world.terminate(world.buyer, made)
     refused(act(world, made, "visibility", public=False), 409, "INVALID_STATE", "terminated")
+
+
+# What it costs
+
+
+@pytest.mark.parametrize(
+    ("verb", "budget"), [("stop", 16), ("restart", 24), ("reboot", 16), ("visibility", 11), ("terminate", 18)]
+)
+def test_a_change_costs_the_same_on_a_full_node_as_on_an_empty_one(
+    world: World, verb: str, budget: int
+) -> None:
+    def cost(made: Workload) -> int:
+        body = {"public": True} if verb == "visibility" else {}
+        forget_keys()
+        assert made.organization
+        with CaptureQueriesContext(connection) as queries:
+            answer = act(world, made, verb, **body)
+        assert answer.status_code < 300, answer.content
+        return len(queries)
+
+    first, second = world.running(world.buyer), world.running(world.buyer)
+    if verb == "restart":
+        for made in (first, second):
+            act(world, made, "stop")
+            world.says((made, "gone"))
+            made.refresh_from_db()
+    act(world, first, "detail")
+    alone = cost(first)
+    for _ in range(5):
+        world.running(world.tenant)
+    assert cost(second) == alone
+    assert alone <= budget, f"{verb} costs {alone} queries; it may cost {budget}"
+    assert alone == budget, f"{verb} costs only {alone} queries now; write that here"
