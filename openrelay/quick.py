@@ -47,8 +47,7 @@ def _plainly(statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
 
 
 def _ask(kept: psycopg.Connection[Any], statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
-    with kept.cursor(binary=True) as cursor:
-        row: tuple[Any, ...] | None = cursor.execute(statement, params).fetchone()
+    row: tuple[Any, ...] | None = kept.execute(statement, params).fetchone()
     return row
 
 
@@ -61,7 +60,8 @@ def _connect() -> psycopg.Connection[Any]:
         "host": settings["HOST"],
         "port": settings["PORT"],
     }
-    # Nothing is prepared: a transaction-mode pooler gives each statement another session.
+    # Values are written into the statement, which goes out as one message; and nothing is prepared, which a
+    # transaction-mode pooler would not find again.
     return psycopg.connect(
         **{name: value for name, value in login.items() if value},
         **{
@@ -70,5 +70,5 @@ def _connect() -> psycopg.Connection[Any]:
             if name.startswith("ssl") or name == "connect_timeout"
         },
         autocommit=True,
-        prepare_threshold=None,
+        cursor_factory=psycopg.ClientCursor,
     )

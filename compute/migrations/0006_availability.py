@@ -52,8 +52,8 @@ END $$;
 FRESHNESS = """
 CREATE FUNCTION compute_freshness(
     asker uuid, at timestamptz, grace interval, most integer, thorough boolean,
-    OUT version uuid, OUT surveyed_at timestamptz, OUT checked_at timestamptz, OUT next_term_at timestamptz,
-    OUT ahead boolean, OUT stale uuid[], OUT marks bigint[], OUT own uuid[]
+    OUT version uuid, OUT worthless boolean, OUT due boolean, OUT stale uuid[], OUT marks bigint[],
+    OUT own uuid[]
 ) LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     taken pg_snapshot;
@@ -61,14 +61,19 @@ DECLARE
     mine bigint := pg_current_xact_id_if_assigned()::text::bigint;
     quiet integer;
     since timestamptz;
+    checked timestamptz;
+    next_term timestamptz;
 BEGIN
     SELECT s.version, s.surveyed_at, s.checked_at, s.next_term_at, s.snapshot, s.silent
-    INTO version, surveyed_at, checked_at, next_term_at, taken, quiet
+    INTO version, since, checked, next_term, taken, quiet
     FROM compute_availabilitystate s WHERE s.id = 1;
     IF NOT FOUND THEN RETURN; END IF;
-    since := surveyed_at;
     lowest := pg_snapshot_xmin(taken)::text::bigint;
-    ahead := pg_snapshot_xmax(taken) > pg_snapshot_xmax(pg_current_snapshot());
+    -- Of another cluster, where these transactions are still to come; or of a clock that was set back.
+    worthless := pg_snapshot_xmax(taken) > pg_snapshot_xmax(pg_current_snapshot())
+        OR since > at + interval '1 second';
+    -- Nobody has looked for a while, or a hold has begun or ended.
+    due := checked < at - interval '15 seconds' OR coalesce(next_term <= at, false);
     -- A transaction's own changes are in no snapshot of its own, so they are told apart.
     SELECT coalesce(array_agg(c.node_id), '{}'), coalesce(array_agg(c.xid), '{}') INTO stale, marks FROM (
         SELECT c.node_id, c.xid FROM compute_nodechange c
@@ -88,7 +93,7 @@ BEGIN
             LIMIT most
         );
     END IF;
-    IF thorough AND next_term_at <= at THEN
+    IF thorough AND next_term <= at THEN
         stale := stale || ARRAY(
             SELECT hold.node_id FROM nodes_hold hold
             WHERE (lower(hold.term) > since AND lower(hold.term) <= at)

@@ -6,9 +6,7 @@ that fell silent or spoke again since, and every node where a hold began or ende
 know what is stale, exactly, and survey those few nodes itself.
 """
 
-import datetime as dt
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -21,14 +19,10 @@ from openrelay.ids import new_id
 
 # A reader surveys up to so many stale nodes itself; beyond, it has the offers brought up to date first.
 MOST_STALE = 2000
-# Without a task that does so, a reader does it at this age.
-READERS_REFRESH_AFTER = dt.timedelta(seconds=15)
 # More than so many are cheaper surveyed with all the others than apart.
 MOST_APART = 5000
-_ALL = 2**31 - 1
 _LOCK = 0x0FFE25
-# A clock that was set back by more than this makes the offers worthless.
-_SET_BACK = dt.timedelta(seconds=1)
+_GRACE = f"interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +36,23 @@ class Freshness:
     usable: bool  # false: they are to be brought up to date before anything is read
 
 
-def freshness(organization_id: UUID | None) -> Freshness | None:
+def freshness(organization_id: UUID) -> Freshness | None:
     """How the offers stand now, in one query; None when there are none."""
-    row = _ask(organization_id, most=MOST_STALE + 1)
-    if row is None:
+    row = quick.fetchone(
+        "SELECT version, worthless OR due, stale, marks, own FROM compute_freshness("  # noqa: S608
+        f"%s::uuid, {settings.CLOCK_SQL}, {_GRACE}, {MOST_STALE + 1}, false)",
+        [organization_id],
+    )
+    if row is None or row[0] is None:
         return None
-    version, surveyed_at, checked_at, next_term_at, ahead, stale, marks, own, now = row
+    version, unusable, stale, marks, own = row
     return Freshness(
         version=version,
         stale=frozenset(stale),
         marks=frozenset(marks),
-        own=frozenset(own or ()),
-        usable=not ahead
-        and surveyed_at <= now + _SET_BACK
-        and now - checked_at <= READERS_REFRESH_AFTER
-        and (next_term_at is None or next_term_at > now)
-        and len(stale) <= MOST_STALE
-        and EVERY_NODE not in stale,
+        own=frozenset(own),
+        usable=not unusable and len(stale) <= MOST_STALE and EVERY_NODE not in stale,
     )
-
-
-def _ask(organization_id: UUID | None, *, most: int, thorough: bool = False) -> tuple[Any, ...] | None:
-    row = quick.fetchone(
-        f"SELECT f.*, {settings.CLOCK_SQL} FROM compute_freshness("  # noqa: S608
-        f"%s::uuid, {settings.CLOCK_SQL}, make_interval(secs => %s), %s, %s) f",
-        [organization_id, settings.NODE_OFFLINE_GRACE_SECONDS, most, thorough],
-    )
-    return None if row is None or row[0] is None else row
 
 
 def refresh() -> bool:
@@ -81,10 +65,14 @@ def refresh() -> bool:
         # Read before anything is surveyed: what commits from here on counts as stale, seen or not.
         cursor.execute(f"SELECT pg_current_snapshot()::text, {settings.CLOCK_SQL}")
         snapshot, at = cursor.fetchone()
-        row = _ask(None, most=_ALL, thorough=True)
+        cursor.execute(
+            f"SELECT worthless, stale FROM compute_freshness(NULL, %s, {_GRACE}, 2147483647, true)",  # noqa: S608
+            [at],
+        )
+        row = cursor.fetchone()
         stale: list[UUID] | None = None
-        if row is not None and not row[4] and row[1] <= at + _SET_BACK:
-            stale = sorted(set(row[5]))
+        if row is not None and row[0] is False:
+            stale = sorted(set(row[1]))
             if not stale:
                 cursor.execute(
                     "UPDATE compute_availabilitystate SET checked_at = %s, surveyed_at = %s, snapshot = %s",
