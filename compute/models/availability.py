@@ -6,6 +6,7 @@ Nothing is decided by these rows: placement reads the facts. Losing them costs o
 from uuid import UUID
 
 from django.db import models
+from django.db.models.functions import MD5
 
 # Stands in `NodeChange` for what concerns every node: the catalogue of GPU models.
 EVERY_NODE = UUID(int=0)
@@ -40,7 +41,9 @@ class NodeOffer(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["node_id", "gpu_model_id"], name="offer_once")]
         indexes = [
-            models.Index(fields=["node_id"], condition=models.Q(online=False), name="offer_of_silent_node")
+            models.Index(fields=["node_id"], condition=models.Q(online=False), name="offer_of_silent_node"),
+            # By its digest: a node of very many units has a shape too long for an index.
+            models.Index("gpu_model_id", MD5("shape"), "node_id", name="offer_of_shape"),
         ]
 
     def __str__(self) -> str:

@@ -150,6 +150,12 @@ def _public(version: UUID) -> _Public | None:
     return public
 
 
+def shapes_of(version: UUID) -> dict[UUID, Shapes] | None:
+    """By GPU model, the shapes of that version of the offers; None when it was replaced meanwhile."""
+    public = _public(version)
+    return None if public is None else public.shapes
+
+
 def _with(public: _Public, node_ids: Iterable[UUID], organization_id: UUID) -> Availability | None:
     """The offers with those nodes as they are now for the organization; None when they were replaced
     meanwhile.

@@ -9,6 +9,7 @@ from compute.capacity import largest_guest_mb
 from compute.models import GpuPrice, Tier, Workload
 from compute.placement import counts, sums
 from compute.services import pool
+from compute.services.fits import best_fits
 from compute.services.place import names, place, unknown_node
 from compute.services.pods_admission import grantable
 from compute.services.room import Refusal, Wanted, shape_for
@@ -142,6 +143,18 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
         sold = sold.filter(gpu_model_id=wanted.model_id)
         if not sold.exists():
             raise Invalid(f"That GPU model is not sold at tier {wanted.tier}. Ask for another of either.")
+    if not regions and not wanted.pod:
+        models = list(sold.order_by().values_list("gpu_model_id", flat=True))
+        for fit in best_fits(
+            organization_id=caller.organization_id,
+            tier=wanted.tier,
+            gpu_count=wanted.gpu_count,
+            model_ids=models,
+        ):
+            outcome = _attempt(caller, fit.node_id, _at(wanted, fit), once, skip_locked=True)
+            if isinstance(outcome, Workload):
+                return outcome
+    # Before anyone is refused, every unit is looked at.
     open_nodes = [
         candidate
         for candidate in pool.candidates(

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from compute.api import catalog
 from compute.models import AvailabilityState, NodeOffer, Workload
 from compute.services import availability as service
-from compute.services import offering
+from compute.services import offering, pool
+from compute.services.fits import best_fits
 from compute.services.offers import survey_nodes
 from nodes.models import GpuModel, GpuUnit, Node, NodeHeartbeat
 from openrelay import clock as database_clock
@@ -63,6 +64,14 @@ def told(found: service.Availability) -> list[Any]:
 def check(world: World) -> None:
     for org in (world.buyer, world.tenant, world.provider, factories.platform()):
         assert told(service.availability(org.pk)) == facts(org), org.name
+    models = list(GpuModel.objects.values_list("pk", flat=True))
+    for org, tier in ((world.buyer, "community"), (world.tenant, "spot"), (world.buyer, "spot")):
+        whole = pool.candidates(organization_id=org.pk, tier=tier, at=Now(), models=models)
+        for count in (1, 2, 3, 4):
+            fits = best_fits(organization_id=org.pk, tier=tier, gpu_count=count, model_ids=models)
+            able = [(node.free, node.node_id) for node in whole if node.fits(count)]
+            # Few enough nodes that all of them are named.
+            assert [(fit.free, fit.node_id) for fit in fits] == sorted(able), (org.name, tier, count)
 
 
 @pytest.mark.parametrize("seed", range(3))
