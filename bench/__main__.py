@@ -3,7 +3,9 @@
 1. reservations of four units over HTTP against a bare view that does the same inserts in one statement, and
    against that statement by pgbench;
 2. an authenticated constant answer against an anonymous one;
-3. availability against the authenticated constant, as ratios of median latency, and the web workers' memory:
+3. a VM of one GPU over HTTP, at 1,000 and 10,000 nodes, against a bare view that writes the same rows in one
+   statement, and against that statement by pgbench;
+4. availability against the authenticated constant, as ratios of median latency, and the web workers' memory:
    at 1,000 nodes of 8 units, and with `--big` at 10,000 and 100,000 too.
 """
 
@@ -19,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from bench import availability, stack
+from bench import availability, create, stack
 from bench.load import Result, request, run
 from openrelay.embedded import binaries
 
@@ -220,13 +222,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of each contender in each round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--big", action="store_true", help="fleets of up to 100,000 nodes; takes minutes")
-    parser.add_argument("--only", choices=("reserve", "availability"), help="one part of it")
+    parser.add_argument("--only", choices=("reserve", "create", "availability"), help="one part of it")
     options = parser.parse_args()
 
     with stack.running() as env:
         ground = prepare(env)
         if options.only in (None, "reserve"):
             promises(ground, options.seconds, options.rounds)
+        if options.only in (None, "create"):
+            create.measure(ground, rounds=options.rounds, seconds=options.seconds / 2)
         if options.only in (None, "availability"):
             sizes = availability.SIZES if options.big else availability.SIZES[:1]
             availability.measure(

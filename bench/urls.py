@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from bench import bare
+from bench import bare, bare_vm
 from openrelay import urls
 
 handler400, handler403, handler404, handler500 = (
@@ -13,6 +13,7 @@ handler400, handler403, handler404, handler500 = (
 )
 urlpatterns = [
     path("v1/bench/reservations", bare.BareReservation.as_view()),
+    path("v1/bench/vms", bare_vm.BareVm.as_view()),
     path("v1/bench/anonymous", bare.Anonymous.as_view()),
     path("v1/bench/authenticated", bare.Authenticated.as_view()),
     *urls.urlpatterns,

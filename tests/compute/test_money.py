@@ -4,6 +4,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 
 from compute.models import GpuPrice, UsageSession, VmTemplate, Workload
@@ -189,3 +190,19 @@ def test_a_template_must_suit_the_gpu_and_reaches_the_node(world: World) -> None
         refused(world.ask(world.buyer, **body), 400, "VALIDATION_ERROR", *words)
     VmTemplate.objects.filter(pk=plain["id"]).update(offered=False)
     refused(world.ask(world.buyer, templateId=plain["id"]), 400, "VALIDATION_ERROR", "templateId")
+
+
+def test_operators_set_prices_by_command(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    model, slug = GpuModel.objects.get(), world.buyer.slug
+    call_command("set_price", model.slug, "spot", "70")
+    call_command("set_price", model.slug, "spot", "60", org=slug)
+    assert prices.rate(model.pk, "spot", world.tenant.pk) == 70
+    assert prices.rate(model.pk, "spot", world.buyer.pk) == 60
+    call_command("set_price", model.slug, "spot", "drop", org=slug)
+    assert prices.rate(model.pk, "spot", world.buyer.pk) == 70
+    assert "70 cents" in capsys.readouterr().out
+    for wrong in (["none", "spot", "1"], [model.slug, "spot", "-1"], [model.slug, "spot", "drop"]):
+        with pytest.raises(CommandError):
+            call_command("set_price", *wrong)
+    with pytest.raises(CommandError, match="no organization"):
+        call_command("set_price", model.slug, "spot", "1", org="none")
