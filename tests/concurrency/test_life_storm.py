@@ -126,7 +126,8 @@ def test_a_vm_whose_node_is_gone_deploys_on_one_node_only(crowd: Crowd, fleet: F
     crowd.call("POST", f"/v1/vms/{vm}/stop", "tenant")
     for _ in range(3):
         factories.node(fleet.provider, 2)
-    type(fleet.node).objects.filter(pk=fleet.node.pk).update(removed_at=fleet.node.created_at)
+    node = f"/v1/orgs/{fleet.provider.pk}/provider/nodes/{fleet.node.pk}"
+    assert crowd.call("PATCH", node, "provider", status="removed").status_code == 200
     calls: list[Any] = [lambda: crowd.call("POST", f"/v1/vms/{vm}/restart", "tenant")] * 6
     calls += [lambda: crowd.call("POST", f"/v1/vms/{vm}/terminate", "tenant")]
     told = statuses(together(*calls))

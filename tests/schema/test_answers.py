@@ -222,6 +222,7 @@ def _compute(world: World, tenant: Caller, agent: Caller) -> None:
 
 def _life(world: World, tenant: Caller, agent: Caller, path: str, key_id: str) -> None:
     """A VM that runs, is rebooted, stopped, grown and started again."""
+    agent("POST", "/v1/agent/inventory", factories.report(8, sequence=20))
     logs = [f"/api/nomad/{kind}/{path.rpartition('/')[2]}/logs" for kind in ("vms", "pods")]
     for log in logs:
         assert not tenant("GET", log)["found"]
