@@ -3,19 +3,17 @@
 What is found is as exact as a look at the units: nodes that changed since they were surveyed are looked at.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Q
 
 from compute.models import Tier
 from compute.placement import sums
 from compute.services import pool
 from compute.services.availability import shapes_of
 from compute.services.offering import freshness
-from compute.services.offers import NodeShape, read
-from openrelay.clock import Now
+from compute.services.offers import NodeShape, read, survey_nodes
 
 # As many as may be busy with others' requests at once, and some.
 _ENOUGH = 32
@@ -45,26 +43,17 @@ def best_fits(
     shapes = shapes_of(fresh.version) if fresh is not None and fresh.usable else None
     if fresh is None or shapes is None:
         return []
-    # A spot request may not have what is on the market where something is reserved to its own organization.
-    apart = fresh.stale | fresh.own
-    found = (
-        [
-            candidate
-            for candidate in pool.candidates(
-                organization_id=organization_id,
-                tier=tier,
-                at=Now(),
-                models=list(model_ids),
-                also=Q(node_id__in=apart),
-            )
-            if candidate.fits(gpu_count)
-        ]
-        if apart
-        else []
-    )
+    wanted = frozenset(model_ids)
+    # Where something is reserved to the caller's own organization, what others released is not all for it.
+    apart = list(fresh.stale | fresh.own)
+    found = []
+    for row in survey_nodes(organization_id, apart) if apart else ():
+        sizes = _open_to(read(row.shape), tier, row.own_sizes)
+        if row.model_id in wanted and sums(sizes) >> gpu_count & 1:
+            found.append(pool.Candidate(row.node_id, row.model_id, None, sizes))
     fitting = sorted(
         (sum(sizes), model_id, text, sizes)
-        for model_id in model_ids
+        for model_id in wanted
         for text in shapes.get(model_id, ())
         if sums(sizes := _open_to(read(text), tier)) >> gpu_count & 1
     )[:_SHAPES]
@@ -76,7 +65,7 @@ def best_fits(
                     "places": list(range(len(fitting))),
                     "models": [model_id for _, model_id, _, _ in fitting],
                     "shapes": [text for _, _, text, _ in fitting],
-                    "but": list(apart),
+                    "but": apart,
                     "enough": _ENOUGH,
                 },
             )
@@ -87,5 +76,9 @@ def best_fits(
     return sorted(found, key=lambda candidate: (candidate.free, candidate.node_id))[:_ENOUGH]
 
 
-def _open_to(shape: NodeShape, tier: str) -> tuple[int, ...]:
-    return (*shape.sizes, *shape.spot_sizes) if tier == Tier.SPOT else shape.sizes
+def _open_to(shape: NodeShape, tier: str, own: Sequence[int] = ()) -> tuple[int, ...]:
+    """The sizes of what the pool gives at that tier: without `own`, which is reserved to the caller."""
+    sizes = list(shape.sizes)
+    for size in own:
+        sizes.remove(size)
+    return (*sizes, *shape.spot_sizes) if tier == Tier.SPOT else tuple(sizes)
