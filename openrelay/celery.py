@@ -18,7 +18,6 @@ app.conf.beat_schedule = {
     **every(60, "reservations.arm_moments"),
     **every(10, "compute.sweep_teardowns"),
     **every(30, "compute.sweep_stuck"),
-    **every(3, "compute.refresh_offers"),
     **every(5, "compute.sweep_lost_nodes"),
     **every(5, "compute.sweep_leaving_nodes"),
     **every(60, "compute.sweep_interrupted"),
