@@ -3,17 +3,19 @@
 What is found is as exact as a look at the units: nodes that changed since they were surveyed are looked at.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import Q
 
 from compute.models import Tier
 from compute.placement import sums
 from compute.services import pool
 from compute.services.availability import shapes_of
 from compute.services.offering import freshness
-from compute.services.offers import NodeShape, read, survey_nodes
+from compute.services.offers import NodeShape, read
+from openrelay.clock import Now
 
 # As many as may be busy with others' requests at once, and some.
 _ENOUGH = 32
@@ -43,17 +45,26 @@ def best_fits(
     shapes = shapes_of(fresh.version) if fresh is not None and fresh.usable else None
     if fresh is None or shapes is None:
         return []
-    wanted = frozenset(model_ids)
-    # Where something is reserved to the caller's own organization, what others released is not all for it.
-    apart = list(fresh.stale | fresh.own)
-    found = []
-    for row in survey_nodes(organization_id, apart) if apart else ():
-        sizes = _open_to(read(row.shape), tier, row.own_sizes)
-        if row.model_id in wanted and sums(sizes) >> gpu_count & 1:
-            found.append(pool.Candidate(row.node_id, row.model_id, None, sizes))
+    # A spot request may not have what is on the market where something is reserved to its own organization.
+    apart = fresh.stale | fresh.own
+    found = (
+        [
+            candidate
+            for candidate in pool.candidates(
+                organization_id=organization_id,
+                tier=tier,
+                at=Now(),
+                models=list(model_ids),
+                also=Q(node_id__in=apart),
+            )
+            if candidate.fits(gpu_count)
+        ]
+        if apart
+        else []
+    )
     fitting = sorted(
         (sum(sizes), model_id, text, sizes)
-        for model_id in wanted
+        for model_id in model_ids
         for text in shapes.get(model_id, ())
         if sums(sizes := _open_to(read(text), tier)) >> gpu_count & 1
     )[:_SHAPES]
@@ -65,7 +76,7 @@ def best_fits(
                     "places": list(range(len(fitting))),
                     "models": [model_id for _, model_id, _, _ in fitting],
                     "shapes": [text for _, _, text, _ in fitting],
-                    "but": apart,
+                    "but": list(apart),
                     "enough": _ENOUGH,
                 },
             )
@@ -76,9 +87,5 @@ def best_fits(
     return sorted(found, key=lambda candidate: (candidate.free, candidate.node_id))[:_ENOUGH]
 
 
-def _open_to(shape: NodeShape, tier: str, own: Sequence[int] = ()) -> tuple[int, ...]:
-    """The sizes of what the pool gives at that tier: without `own`, which is reserved to the caller."""
-    sizes = list(shape.sizes)
-    for size in own:
-        sizes.remove(size)
-    return (*sizes, *shape.spot_sizes) if tier == Tier.SPOT else tuple(sizes)
+def _open_to(shape: NodeShape, tier: str) -> tuple[int, ...]:
+    return (*shape.sizes, *shape.spot_sizes) if tier == Tier.SPOT else shape.sizes
