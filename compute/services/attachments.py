@@ -1,7 +1,7 @@
 """Which SSH keys open which workload.
 
-Whoever takes a key away locks the keys that open the workload, and who deletes one locks that key: so of two
-at once the second sees what the first left, and no live workload loses its last.
+Whoever takes a key away from a workload, or deletes one, first locks the organization: so of two at once the
+second sees what the first left, and no live workload loses its last.
 """
 
 from datetime import datetime
@@ -16,6 +16,7 @@ from compute.services.ssh_keys import blocked_names
 from openrelay.audit.services.record import record
 from openrelay.errors import Conflict, Invalid, NotFound
 from openrelay.identity.caller import Caller
+from openrelay.identity.models import Organization
 from openrelay.identity.services.callers import reread
 
 _NO_KEY = "There is no such SSH key in your organization."
@@ -59,11 +60,10 @@ def detach(*, caller: Caller, workload_id: UUID, ssh_key_id: UUID | None) -> Non
         caller, at = reread(caller)
         caller.require("compute.operate")
         workload = find(caller, workload_id)
+        _one_at_a_time(caller)
         key = SshKey.objects.of(caller.organization_id).filter(pk=ssh_key_id).first()
         if key is None:
             raise NotFound(_NO_KEY)
-        ids = WorkloadSshKey.objects.filter(workload=workload).values("ssh_key_id")
-        list(SshKey.objects.filter(pk__in=ids).order_by("pk").select_for_update(no_key=True))
         opening = set(WorkloadSshKey.objects.filter(workload=workload).values_list("ssh_key_id", flat=True))
         if key.pk not in opening:
             return
@@ -82,6 +82,7 @@ def delete_key(*, caller: Caller, ssh_key_id: UUID | None) -> None:
     with transaction.atomic():
         caller, at = reread(caller)
         caller.require("sshkey.write")
+        _one_at_a_time(caller)
         key = _locked_key(caller, ssh_key_id, to_delete=True)
         if names := blocked_names([key]).get(key.pk):
             raise Conflict(
@@ -107,6 +108,13 @@ def delete_key(*, caller: Caller, ssh_key_id: UUID | None) -> None:
             },
             at=at,
         )
+
+
+def _one_at_a_time(caller: Caller) -> None:
+    """Wait for whoever else takes keys of the organization away. Locking keys would not do: two that are
+    deleted have no row in common, and each would find that the other still opens the workload.
+    """
+    list(Organization.objects.select_for_update(no_key=True).filter(pk=caller.organization_id).values("pk"))
 
 
 def _locked_key(caller: Caller, ssh_key_id: UUID | None, *, to_delete: bool = False) -> SshKey:

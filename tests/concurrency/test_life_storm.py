@@ -1,13 +1,16 @@
 """Stops, restarts and ends of the same VMs by many at once: no unit twice, no 500, nobody waits for ever."""
 
+import contextlib
 import random
 import threading
 from collections import Counter
 from typing import Any
 
 import httpx
+import pytest
 
 from compute.models import Claim, Occupancy, Run, SshKey, Workload, WorkloadSshKey
+from compute.services import attachments
 from tests import factories
 from tests.compute.conftest import consistent
 from tests.concurrency.conftest import Crowd, statuses, together
@@ -155,6 +158,32 @@ def test_a_vm_keeps_a_key_whoever_takes_keys_away(crowd: Crowd, fleet: Fleet) ->
         assert statuses(answers)[2] in (400, 409)
         assert WorkloadSshKey.objects.filter(workload_id=vm).count() == 1
         crowd.call("POST", f"/v1/vms/{vm}/terminate", "tenant")
+
+
+def test_two_keys_deleted_at_once_leave_one_of_them(
+    crowd: Crowd, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vm = crowd.create("tenant").json()["id"]
+    first, second = crowd.keys["tenant"], factories.ssh_key(fleet.tenant)
+    crowd.call("POST", f"/v1/vms/{vm}/ssh-keys", "tenant", sshKeyId=str(second.pk))
+    both_have_looked = threading.Barrier(2)
+    look = attachments.blocked_names
+
+    def slowly(keys: Any) -> Any:
+        found = look(keys)
+        # Whoever has to wait for the other never comes here meanwhile.
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_have_looked.wait(1)
+        return found
+
+    monkeypatch.setattr(attachments, "blocked_names", slowly)
+    by = factories.caller(fleet.tenant)
+    told = together(
+        lambda: attachments.delete_key(caller=by, ssh_key_id=first.pk),
+        lambda: attachments.delete_key(caller=by, ssh_key_id=second.pk),
+    )
+    assert [outcome for outcome in told if outcome is not None and outcome.code == "KEY_IN_USE"], told
+    assert WorkloadSshKey.objects.filter(workload_id=vm).count() == 1
 
 
 def test_a_key_that_is_deleted_while_vms_are_made_with_it_fails_them_cleanly(
