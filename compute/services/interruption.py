@@ -6,6 +6,7 @@ its guest explicitly that it runs.
 
 import datetime as dt
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from compute.services.claims import give_up
 from compute.services.eviction import evict
 from compute.services.transitions import move, move_all
 from nodes.models import Node
+from nodes.services.liveness import offline_since
 from nodes.services.locking import LockedNode, locked
 from openrelay.audit.services.record import SYSTEM, Actor
 from openrelay.clock import Now
@@ -37,7 +39,7 @@ def lost_node_ids() -> list[UUID]:
 def interrupt_lost(node_id: UUID) -> list[Workload]:
     """Interrupt what deploys or runs on a node that is silent, reason `node_lost`; returns whom.
 
-    Decided by the database's clock under the node's lock: one that was heard from meanwhile is left alone.
+    They are interrupted since the node went offline, however late that is noticed. Decided by the database's clock under the node's lock: one that was heard from meanwhile is left alone.
     """
     try:
         with locked(node_id) as held:
@@ -46,20 +48,28 @@ def interrupt_lost(node_id: UUID) -> list[Workload]:
             affected = list(
                 Workload.objects.filter(node=held.node, status__in=_ON_THE_NODE).order_by("created_at", "id")
             )
-            interrupt(held, affected, reason=states.NODE_LOST, actor=SYSTEM)
+            silent_since = offline_since(held.node)
+            interrupt(held, affected, reason=states.NODE_LOST, actor=SYSTEM, since=silent_since)
             return affected
     except NotFound:
         return []
 
 
-def interrupt(held: LockedNode, workloads: Sequence[Workload], *, reason: str, actor: Actor) -> None:
+def interrupt(
+    held: LockedNode,
+    workloads: Sequence[Workload],
+    *,
+    reason: str,
+    actor: Actor,
+    since: datetime | None = None,
+) -> None:
     """Interrupt deploying or running workloads of the locked node; they keep all that they have.
 
-    For a node that went silent, and for a pod that lost its supervisor or job on a live node.
+    `since` is when that came about, where it is noticed late. For a node that went silent, and for a pod that lost its supervisor or job on a live node.
     """
     for status in _ON_THE_NODE:
         group = [workload for workload in workloads if workload.status == status]
-        move_all(group, states.INTERRUPTED, reason=reason, actor=actor, at=held.at)
+        move_all(group, states.INTERRUPTED, reason=reason, actor=actor, at=held.at, since=since)
 
 
 def overdue_ids() -> list[UUID]:

@@ -8,9 +8,13 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
+from django.db.models import F, OuterRef, Subquery, Value
+from django.db.models.functions import Greatest, Least
+
 from compute.models import Claim, Run, UsageSession, UsageUnit, Workload
 from compute.services.prices import rate, size_rate
 from nodes.models import HoldUnit, Node
+from nodes.querysets import OFFLINE_GRACE
 from openrelay.ids import new_id
 
 
@@ -83,11 +87,23 @@ def open_sessions(workloads: Sequence[Workload], at: datetime) -> None:
 
 
 def close_sessions(workload_ids: Collection[UUID], at: datetime, *, reason: str) -> None:
-    """Close the open sessions of those workloads, which cease to run at `at` for `reason`."""
-    if workload_ids:
-        UsageSession.objects.open().filter(workload_id__in=workload_ids).update(
-            ended_at=at, end_reason=reason[:300]
-        )
+    """Close the open sessions of those workloads, which ceased to run by `at` for `reason`.
+
+    One whose node had gone offline, or come to its announced end, before that ended then: however late it is
+    noticed, and whoever notices, nobody pays for a node that is not there.
+    """
+    if not workload_ids:
+        return
+    node = Node.objects.filter(pk=OuterRef("node"))
+    # PostgreSQL's LEAST and GREATEST leave nulls out.
+    gone_at = Least(
+        Subquery(node.values(end=F("heartbeat__seen_at") + OFFLINE_GRACE)),
+        Subquery(node.values("terminate_at")),
+        Value(at),
+    )
+    UsageSession.objects.open().filter(workload_id__in=workload_ids).update(
+        ended_at=Greatest(F("started_at"), gone_at), end_reason=reason[:300]
+    )
 
 
 def hourly_cents(workload: Workload) -> int | None:

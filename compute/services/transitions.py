@@ -8,6 +8,7 @@ from compute import states
 from compute.models import Workload
 from compute.services import sessions
 from openrelay.audit.services.record import Actor, AuditEntry, record_all
+from openrelay.clock import rfc3339
 from openrelay.errors import Conflict
 
 
@@ -47,12 +48,14 @@ def move_all(
     note: str = "",
     after: dict[Any, dict[str, Any]] | None = None,
     event: str | None = None,
+    since: datetime | None = None,
 ) -> None:
     """Bring workloads of one node to `target` with `reason` as their statusReason, under the node's lock.
 
     The rows are updated on the condition that they still are what was read. Each gets one audit event,
     `event` or else `vm.` and the target, with `note` as its reason and what `after` has for its id beside the
-    new state. The objects given are brought up to date.
+    new state. The objects given are brought up to date. `since` is when it came about, where that is noticed
+    late.
 
     Raises Conflict (INVALID_STATE) when one of them is no longer in a state from which the table lets it go
     there.
@@ -60,13 +63,14 @@ def move_all(
     if not workloads:
         return
     befores = {workload.pk: facts(workload) for workload in workloads}
+    since = at if since is None else min(since, at)
     values: dict[str, Any] = {"status": target, "status_reason": reason[:300], "updated_at": at}
     if target != states.RUNNING or any(workload.status != target for workload in workloads):
-        values["status_since"] = at
+        values["status_since"] = since
     if target == states.RUNNING:
         values["interrupted_at"] = None
     elif target == states.INTERRUPTED:
-        values["interrupted_at"] = at
+        values["interrupted_at"] = since
     elif target == states.TERMINATED:
         values["terminated_at"] = at
     elif target == states.DEPLOYING:
@@ -94,7 +98,11 @@ def move_all(
                 target_id=workload.pk,
                 org_id=workload.organization_id,
                 before=befores[workload.pk],
-                after={**facts(workload), **(after or {}).get(workload.pk, {})},
+                after={
+                    **facts(workload),
+                    **({} if since == at else {"since": rfc3339(since)}),
+                    **(after or {}).get(workload.pk, {}),
+                },
                 reason=note,
                 at=at,
             )

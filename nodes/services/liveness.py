@@ -4,6 +4,7 @@ import datetime as dt
 
 from nodes.levels import BASE
 from nodes.models import Node, NodeHeartbeat
+from nodes.querysets import OFFLINE_GRACE
 from openrelay.clock import Now
 
 # Often enough to tell who is online, seldom enough not to wear the table.
@@ -27,3 +28,14 @@ def level_of(node: Node) -> int:
     """The level that the node's agent last said it is of; the lowest for one that never spoke."""
     level = NodeHeartbeat.objects.filter(node=node).values_list("agent_level", flat=True).first()
     return BASE if level is None else level
+
+
+def offline_since(node: Node) -> dt.datetime | None:
+    """From when on a node that is silent is offline: the end of the grace after it was last heard from.
+
+    None for one that never spoke.
+    """
+    seen_at: dt.datetime | None = (
+        NodeHeartbeat.objects.filter(node=node).values_list("seen_at", flat=True).first()
+    )
+    return None if seen_at is None else seen_at + OFFLINE_GRACE

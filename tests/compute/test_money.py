@@ -7,15 +7,16 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 
+from compute import tasks
 from compute.models import GpuPrice, UsageSession, VmTemplate, Workload
 from compute.services import prices
-from nodes.models import GpuModel, Location
+from nodes.models import GpuModel, Location, Node, NodeHeartbeat
 from openrelay import clock as database_clock
 from openrelay.audit.actor import OPERATOR
 from openrelay.identity.models import Organization
 from reservations.services import capacity
 from tests import factories
-from tests.compute.conftest import World, refused
+from tests.compute.conftest import World, refused, state
 from tests.support.travel import Clock
 
 pytestmark = pytest.mark.django_db
@@ -120,6 +121,49 @@ def test_a_spot_sale_on_released_units_names_the_hold_it_was_in(world: World) ->
     assert session.end_reason == "spot_reclaimed_by_capacity_owner"
     (unit,) = session.units.all()
     assert unit.released
+
+
+@pytest.mark.parametrize("notices", ["sweep", "user"])
+def test_nobody_pays_for_a_silent_node_however_late_that_is_noticed(
+    world: World, clock: Clock, notices: str
+) -> None:
+    made = world.running(world.buyer)
+    factories.online(world.node)
+    seen_at = NodeHeartbeat.objects.get(node=world.node).seen_at
+    assert seen_at is not None
+    clock.advance(7200)
+    if notices == "sweep":
+        tasks.sweep_lost_nodes()
+        assert state(made) == ("interrupted", "node_lost")
+        assert made.interrupted_at == seen_at + dt.timedelta(seconds=90)
+    else:
+        world.terminate(world.buyer, made)
+        assert state(made) == ("terminated", "user_terminated")
+    (session,) = sessions(made)
+    assert session.ended_at == seen_at + dt.timedelta(seconds=90)
+    world.says((made, "running"))
+    assert len(sessions(made)) == (2 if notices == "sweep" else 1)
+
+
+def test_nobody_pays_past_a_nodes_announced_end(world: World, clock: Clock) -> None:
+    made = world.running(world.buyer)
+    end = clock.now() + dt.timedelta(minutes=5)
+    Node.objects.filter(pk=world.node.pk).update(terminate_at=end)
+    clock.advance(3600)
+    factories.online(world.node)
+    tasks.sweep_leaving_nodes()
+    assert state(made) == ("terminated", "node_removed")
+    assert [session.ended_at for session in sessions(made)] == [end]
+
+
+def test_a_session_that_is_closed_at_once_is_of_no_length(world: World, clock: Clock) -> None:
+    made = world.running(world.buyer)
+    (session,) = sessions(made)
+    # A heartbeat that was never written, as if the node had been lost before.
+    NodeHeartbeat.objects.filter(node=world.node).update(seen_at=session.started_at - dt.timedelta(hours=1))
+    world.terminate(world.buyer, made)
+    (session,) = sessions(made)
+    assert session.ended_at == session.started_at
 
 
 def test_two_sessions_of_a_workload_never_overlap(world: World) -> None:
