@@ -39,7 +39,8 @@ def lost_node_ids() -> list[UUID]:
 def interrupt_lost(node_id: UUID) -> list[Workload]:
     """Interrupt what deploys or runs on a node that is silent, reason `node_lost`; returns whom.
 
-    They are interrupted since the node went offline, however late that is noticed. Decided by the database's clock under the node's lock: one that was heard from meanwhile is left alone.
+    They are interrupted since the node went offline, however late that is noticed. Decided by the database's
+    clock under the node's lock: one that was heard from meanwhile is left alone.
     """
     try:
         with locked(node_id) as held:
@@ -65,7 +66,8 @@ def interrupt(
 ) -> None:
     """Interrupt deploying or running workloads of the locked node; they keep all that they have.
 
-    `since` is when that came about, where it is noticed late. For a node that went silent, and for a pod that lost its supervisor or job on a live node.
+    `since` is when that came about, where it is noticed late. For a node that went silent, and for a pod that
+    lost its supervisor or job on a live node.
     """
     for status in _ON_THE_NODE:
         group = [workload for workload in workloads if workload.status == status]

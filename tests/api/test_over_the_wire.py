@@ -5,8 +5,10 @@ import json
 import re
 import socket
 import urllib.parse
+import uuid
 from typing import Any
 
+import httpx
 import pytest
 from django.contrib.auth import SESSION_KEY
 from django.test import Client
@@ -43,6 +45,14 @@ def test_a_chunked_body_is_read_or_refused_but_never_dropped(server: Server) -> 
     assert status == 400
     assert "is required" not in answer["error"]
     assert not ApiKey.objects.exists()
+
+
+def test_a_body_that_is_refused_unread_leaves_the_connection_for_the_next_request(server: Server) -> None:
+    _, key = make_key(make_org())
+    body = {"name": "x" * 100_000}
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}) as client:
+        told = [client.patch(f"/v1/roles/{uuid.uuid4()}", json=body).status_code for _ in range(150)]
+        assert set(told) == {403}
 
 
 @pytest.mark.parametrize(
