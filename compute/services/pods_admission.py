@@ -5,33 +5,26 @@ organization ask for, and an address on the node's InfiniBand fabric.
 from typing import Final
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Q
 
 from compute.models import Run, Workload
 from compute.services.room import Refusal
 from nodes.levels import AMD_GRANT, INFINIBAND
-from nodes.models import FabricAddress, GpuModel, Node
+from nodes.models import GpuModel, Node
 from nodes.services.fabrics import give_back, lease
 from nodes.services.liveness import level_of
 from nodes.services.locking import LockedNode
 from openrelay.errors import Conflict
 from openrelay.identity.models import Organization
 
-_AMD: Final = "amd"
+AMD: Final = "amd"
 
 
-def grantable(organization_id: UUID, *, addresses: bool = False) -> Q:
-    """The filter for units whose node's agent can give them to a pod of that organization.
-
-    With `addresses` also that its fabric has one to give, where the organization is on InfiniBand.
-    """
-    able: Q = ~Q(gpu_model__manufacturer__iexact=_AMD) | Q(node__heartbeat__agent_level__gte=AMD_GRANT)
-    if not _on_infiniband(organization_id):
-        return able
-    able &= Q(node__heartbeat__agent_level__gte=INFINIBAND)
-    if addresses:
-        free = FabricAddress.objects.filter(fabric=OuterRef("node__fabric"), holder=None)
-        able &= Q(node__fabric=None) | Q(Exists(free))
+def grantable(organization_id: UUID) -> Q:
+    """The filter for units whose node's agent can give them to a pod of that organization."""
+    able: Q = ~Q(gpu_model__manufacturer__iexact=AMD) | Q(node__heartbeat__agent_level__gte=AMD_GRANT)
+    if on_infiniband(organization_id):
+        able &= Q(node__heartbeat__agent_level__gte=INFINIBAND)
     return able
 
 
@@ -40,9 +33,9 @@ def refuse(held: LockedNode, organization_id: UUID, model_id: UUID, pod_id: UUID
     can, and then the pod has its address.
     """
     level = level_of(held.node)
-    if level < AMD_GRANT and GpuModel.objects.filter(pk=model_id, manufacturer__iexact=_AMD).exists():
+    if level < AMD_GRANT and GpuModel.objects.filter(pk=model_id, manufacturer__iexact=AMD).exists():
         return Refusal("the node's agent cannot give AMD GPUs to pods")
-    if level < INFINIBAND and _on_infiniband(organization_id):
+    if level < INFINIBAND and on_infiniband(organization_id):
         return Refusal("the node's agent cannot give pods InfiniBand")
     if not connect(held, organization_id, pod_id):
         return Refusal("the node's InfiniBand fabric has no free address", addresses=True)
@@ -53,7 +46,7 @@ def connect(held: LockedNode, organization_id: UUID, pod_id: UUID) -> bool:
     """Give the pod an address on the locked node's fabric, where the organization is on InfiniBand and the
     node on a fabric; returns whether it has all that it needs.
     """
-    if held.node.fabric_id is None or not _on_infiniband(organization_id):
+    if held.node.fabric_id is None or not on_infiniband(organization_id):
         give_back([pod_id])
         return True
     return lease(held, pod_id) is not None
@@ -71,13 +64,13 @@ def admit(held: LockedNode, pod: Workload) -> None:
             code="POD_STOPPING",
         )
     level = level_of(held.node)
-    if level < INFINIBAND and _on_infiniband(pod.organization_id):
+    if level < INFINIBAND and on_infiniband(pod.organization_id):
         raise Conflict(
             f"Your organization is enabled for InfiniBand, and the agent of the node that holds the volume "
             f"of {pod.name} is older than that. Ask the node's provider to update it.",
             code="POD_NODE_NO_INFINIBAND",
         )
-    if level < AMD_GRANT and pod.gpu_model is not None and pod.gpu_model.manufacturer.lower() == _AMD:
+    if level < AMD_GRANT and pod.gpu_model is not None and pod.gpu_model.manufacturer.lower() == AMD:
         raise Conflict(
             f"The GPUs of {pod.name} are AMD, and the agent of the node that holds its volume is too old to "
             "grant them. Ask the node's provider to update it.",
@@ -94,6 +87,7 @@ def require_online(held: LockedNode, pod: Workload) -> None:
         )
 
 
-def _on_infiniband(organization_id: UUID) -> bool:
+def on_infiniband(organization_id: UUID) -> bool:
+    """Whether the organization's pods are to have InfiniBand."""
     found: bool = Organization.objects.filter(pk=organization_id, infiniband_enabled=True).exists()
     return found

@@ -3,19 +3,16 @@
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection
-from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
-from django.db.models.functions import Coalesce
 
 from compute import states
 from compute.capacity import VOLUME_GB
-from compute.models import Claim, Run, Tier, Workload
-from compute.services.pods_admission import grantable
-from compute.services.pool import RUNTIME_OF, units_of, unused
+from compute.models import Tier
+from compute.services.pods_admission import AMD, on_infiniband
 from compute.services.prices import listed
-from nodes.models import Gpu, GpuModel, GpuUnit, HoldUnit, Node
-from nodes.querysets import Moment
-from openrelay import clock
+from nodes.levels import AMD_GRANT, INFINIBAND
+from nodes.models import GpuModel, GpuUnit, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +26,75 @@ class PodCapacity:
     cents_per_gpu_hour: int
 
 
+# Node by node, by index, as what nodes offer to VMs is surveyed: statistics that lag behind the fleet cannot
+# turn it into something that never ends. And by the database, for a fleet is too much to carry here.
+_GRACE = f"make_interval(secs => {settings.NODE_OFFLINE_GRACE_SECONDS})"
+_COUNT = f"""
+SELECT gpu_model_id, sum(free)::int, sum(there)::int, max(gpus)::int
+FROM (
+    SELECT n.id, coalesce(beat.agent_level, 1) AS level,
+           coalesce(beat.seen_at > {settings.CLOCK_SQL} - {_GRACE}, false)
+           AND n.owner_hold = '' AND n.terminate_at IS NULL AS open,
+           NOT %(infiniband)s OR n.fabric_id IS NULL OR EXISTS (
+               SELECT FROM nodes_fabricaddress a WHERE a.fabric_id = n.fabric_id AND a.holder IS NULL
+           ) AS connected,
+           n.disk_total_gb, n.disk_free_gb
+    FROM nodes_node n LEFT JOIN nodes_nodeheartbeat beat ON beat.node_id = n.id
+    WHERE n.removed_at IS NULL AND n.runtime = '{Node.Runtime.RUNC}'
+    OFFSET 0
+) host
+LEFT JOIN LATERAL (
+    SELECT (SELECT coalesce(sum(w.disk_size_gb), 0) FROM compute_workload w
+            WHERE w.node_id = host.id AND w.status <> '{states.TERMINATED}')
+         + (SELECT coalesce(sum(w.disk_size_gb), 0)
+            FROM compute_run r JOIN compute_workload w ON w.id = r.workload_id
+            WHERE r.node_id = host.id AND r.closed_at IS NULL AND w.status = '{states.TERMINATED}') AS gb
+) promised ON true
+CROSS JOIN LATERAL (
+    SELECT (nullif(host.disk_total_gb, 0) IS NULL OR host.disk_total_gb >= promised.gb + {VOLUME_GB})
+       AND (host.disk_free_gb IS NULL OR host.disk_free_gb >= {VOLUME_GB}) AS has_disk
+) volume
+CROSS JOIN LATERAL (
+    SELECT gpu_model_id,
+           count(*) FILTER (WHERE free) AS free,
+           count(*) FILTER (WHERE host.open AND (claimed OR NOT broken)) AS there,
+           coalesce(sum(gpus) FILTER (WHERE free), 0) AS gpus
+    FROM (
+        SELECT u.gpu_model_id, u.gpu_count AS gpus, used.claimed, used.broken,
+               host.open AND host.connected AND volume.has_disk AND host.level >= wanted.level
+               AND NOT (used.claimed OR used.occupied OR used.broken) AS free
+        FROM nodes_gpuunit u
+        JOIN unnest(%(models)s::uuid[], %(levels)s::int[]) wanted (model, level)
+            ON wanted.model = u.gpu_model_id
+        CROSS JOIN LATERAL (
+            SELECT EXISTS (SELECT FROM compute_claim c WHERE c.unit_id = u.id) AS claimed,
+                   EXISTS (SELECT FROM compute_occupancy o WHERE o.unit_id = u.id AND o.closed_at IS NULL)
+                       AS occupied,
+                   EXISTS (SELECT FROM nodes_gpu g WHERE g.unit_id = u.id AND g.failed_at IS NOT NULL)
+                       AS broken
+            OFFSET 0
+        ) used
+        WHERE u.node_id = host.id AND u.gone_at IS NULL AND u.sellable
+          AND u.alloc_class = '{GpuUnit.DEVICE_REQUEST}'
+          AND NOT EXISTS (
+              SELECT FROM nodes_holdunit held WHERE held.unit_id = u.id AND held.term @> {settings.CLOCK_SQL}
+          )
+        OFFSET 0
+    ) unit
+    GROUP BY gpu_model_id
+) counted
+GROUP BY gpu_model_id
+"""  # noqa: S608  (constants of our own)
+
+
 def pod_capacity(organization_id: UUID) -> list[PodCapacity]:
     """What that organization could create pods on now, one entry a GPU model that is sold, by name.
 
     Reserved units are left out, for a pod names no node. Free is what a pod of the usual volume fits on.
     Three queries, whatever the fleet.
     """
-    at = clock.Now()
     sold = [price for price in listed(organization_id) if price.tier == Tier.COMMUNITY]
-    units = _units(at).filter(gpu_model__in=[price.model.pk for price in sold])
-    counted = _count(units, there=_there(at), free=_free(at, organization_id))
+    counted = _counted([price.model for price in sold], infiniband=on_infiniband(organization_id))
     return [
         PodCapacity(price.model, *counted[price.model.pk], price.cents_per_gpu_hour)
         for price in sold
@@ -46,69 +102,17 @@ def pod_capacity(organization_id: UUID) -> list[PodCapacity]:
     ]
 
 
-def _units(at: Moment) -> QuerySet[GpuUnit]:
-    """Pod units on live nodes that nobody reserved now."""
-    live = Node.objects.live().filter(runtime=RUNTIME_OF[GpuUnit.DEVICE_REQUEST])
-    reserved = HoldUnit.objects.in_term(at).filter(unit=OuterRef("pk"))
-    return units_of(GpuUnit.DEVICE_REQUEST).filter(~Exists(reserved), node__in=live)
-
-
-def _there(at: Moment) -> Q:
-    """The filter for units that a pod has, or could have once nobody else does."""
-    failed = Gpu.objects.filter(unit=OuterRef("pk"), failed_at__isnull=False)
-    claimed = Claim.objects.filter(unit=OuterRef("pk"))
-    return Q(node__in=Node.objects.taking_new_work(at)) & (~Exists(failed) | Exists(claimed))
-
-
-def _free(at: Moment, organization_id: UUID) -> Q:
-    """The filter for units that a pod could have now."""
-    return unused() & grantable(organization_id, addresses=True) & Q(node__in=_with_disk(at))
-
-
-def _with_disk(at: Moment) -> QuerySet[Node]:
-    """Nodes that take new work and have disk for another volume."""
-    disks = Workload.objects.active().filter(node=OuterRef("pk")).order_by().values("node")
-    leaving = (
-        Run.objects.open()
-        .filter(node=OuterRef("pk"), workload__status=states.TERMINATED)
-        .order_by()
-        .values("node")
-    )
-    nodes: QuerySet[Node] = (
-        Node.objects.taking_new_work(at)
-        .annotate(
-            promised=Coalesce(Subquery(disks.annotate(gb=Sum("disk_size_gb")).values("gb")), 0)
-            + Coalesce(Subquery(leaving.annotate(gb=Sum("workload__disk_size_gb")).values("gb")), 0)
+def _counted(models: list[GpuModel], *, infiniband: bool) -> dict[UUID, tuple[int, int, int]]:
+    """Free units, all units and the most free GPUs on one node, by model."""
+    # What an agent must be able to for a pod with GPUs of the model.
+    levels = [
+        max(
+            INFINIBAND if infiniband else 0,
+            AMD_GRANT if model.manufacturer.lower() == AMD else 0,
         )
-        .filter(
-            Q(disk_total_gb=None) | Q(disk_total_gb=0) | Q(disk_total_gb__gte=F("promised") + VOLUME_GB),
-            Q(disk_free_gb=None) | Q(disk_free_gb__gte=VOLUME_GB),
-        )
-    )
-    return nodes
-
-
-def _count(units: QuerySet[GpuUnit], *, there: Q, free: Q) -> dict[UUID, tuple[int, int, int]]:
-    """Free units, all units and the most free GPUs on one node, by model.
-
-    Counted node by node and then together, by the database: a fleet's nodes are not carried here.
-    """
-    rows = units.order_by().annotate(is_there=_flag(there), is_free=_flag(free))
-    inner, parameters = rows.values(
-        "gpu_model_id", "node_id", "gpu_count", "is_there", "is_free"
-    ).query.sql_with_params()
+        for model in models
+    ]
+    pks = [model.pk for model in models]
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT gpu_model_id, sum(free)::int, sum(every)::int, max(gpus)::int FROM ("  # noqa: S608
-            "  SELECT gpu_model_id, count(*) FILTER (WHERE is_free) AS free,"
-            "         count(*) FILTER (WHERE is_there) AS every,"
-            "         coalesce(sum(gpu_count) FILTER (WHERE is_free), 0) AS gpus"
-            f" FROM ({inner}) unit GROUP BY gpu_model_id, node_id"
-            ") per_node GROUP BY gpu_model_id",
-            parameters,
-        )
+        cursor.execute(_COUNT, {"models": pks, "levels": levels, "infiniband": infiniband})
         return {model_id: tuple(counts) for model_id, *counts in cursor.fetchall()}
-
-
-def _flag(condition: Q) -> Case:
-    return Case(When(condition, then=Value(True)), default=Value(False))

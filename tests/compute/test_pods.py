@@ -613,6 +613,21 @@ def test_capacity_by_model_with_the_organizations_price(world: World) -> None:
     assert (row["freeUnits"], row["totalUnits"], row["maxGpuCount"]) == (0, 4, 0)
 
 
+def test_capacity_is_of_nodes_that_can_connect_the_organizations_pods(pods: Pods) -> None:
+    def units(org: Organization) -> tuple[int, int]:
+        (row,) = pods.capacity(org)
+        return row["freeUnits"], row["totalUnits"]
+
+    fabric(pods.node)
+    on_infiniband(pods.world.buyer)
+    assert (units(pods.world.buyer), units(pods.world.tenant)) == ((0, 4), (4, 4))
+    pods.level(INFINIBAND)
+    assert units(pods.world.buyer) == (4, 4)
+    pods.made()
+    pods.made()
+    assert (units(pods.world.buyer), units(pods.world.tenant)) == ((0, 4), (2, 4))
+
+
 RATES = ("rateOnDemandCentsPerHour", "rateReservedCentsPerHour", "rateInterruptibleCentsPerHour")
 
 
