@@ -23,6 +23,8 @@ from openrelay.api.serializers import (
     StrictSerializer,
 )
 
+# 1 PiB, and well within a 32-bit integer, in which guests' shares of it are kept and counted.
+MOST_RAM_MB = 2**30
 PCI_ADDRESS = r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$"
 
 
@@ -65,7 +67,7 @@ class HostReport(StrictSerializer):
 
     cpuCores = StrictIntegerField(min_value=1, max_value=65535, required=False)
     cpuModel = StrictCharField(max_length=128, required=False, allow_blank=True)
-    ramMb = StrictIntegerField(min_value=1, max_value=2**40, required=False)
+    ramMb = StrictIntegerField(min_value=1, max_value=MOST_RAM_MB, required=False)
     diskTotalGb = StrictIntegerField(min_value=0, max_value=2**30, required=False)
     diskFreeGb = StrictIntegerField(min_value=0, max_value=2**30, required=False)
     tdx = StrictBooleanField(required=False, default=False)

@@ -9,6 +9,7 @@ from compute.capacity import MAX_DISK_GB, MIN_DISK_GB
 from compute.models import Run, Tier
 from compute.services.guests import CONSOLE_AT_MOST
 from compute.services.metrics import RANGES
+from nodes.inventory import MOST_RAM_MB
 from openrelay.api.pagination import PageQuery
 from openrelay.api.serializers import (
     IdField,
@@ -22,7 +23,6 @@ from openrelay.api.serializers import (
 )
 
 _MAX_GPUS = 4096
-_MAX_MIB = 2**31 - 1
 _MAX_SCRIPT = 256 * 1024
 # A terminal's escape sequences, and single control characters.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f]")
@@ -57,7 +57,7 @@ class CreateVm(StrictSerializer):
     gpuModelId = StrictCharField(max_length=64, required=False, source="gpu_model_id")
     nodeId = StrictCharField(max_length=64, required=False, source="node_id")
     tier = StrictChoiceField(Tier.values, required=False)
-    guestMemMb = StrictIntegerField(min_value=1, max_value=_MAX_MIB, required=False, source="guest_mem_mb")
+    guestMemMb = StrictIntegerField(min_value=1, max_value=MOST_RAM_MB, required=False, source="guest_mem_mb")
     diskSizeGb = StrictIntegerField(
         min_value=MIN_DISK_GB, max_value=MAX_DISK_GB, required=False, source="disk_size_gb"
     )

@@ -1,11 +1,15 @@
 """Who may place where: the table, row by row, through the API."""
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
 from compute.models import Claim, GpuPrice, Occupancy, Workload
+from nodes.inventory import MOST_RAM_MB
 from nodes.models import GpuModel, GpuUnit, Location, Node, NodeHeartbeat
+from nodes.services.enrolment import enrol
+from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
 from openrelay.clock import Now
 from tests import factories
@@ -240,6 +244,27 @@ def test_memory_is_the_share_of_the_gpus_raised_to_the_floor_and_never_more(worl
     refused(world.ask(world.buyer, guestMemMb=1024 * 1024), 400, "VM_SHAPE_NOT_PLACEABLE")
     refused(world.ask(world.buyer, diskSizeGb=15000), 400, "VM_SHAPE_NOT_PLACEABLE")
     assert world.vm(world.buyer, diskSizeGb=20).disk_size_gb == 20
+
+
+@pytest.mark.parametrize("ram_mb", [None, MOST_RAM_MB])
+def test_the_largest_hosts_and_guests_are_counted_like_others(world: World, ram_mb: int | None) -> None:
+    def say(ram_mb: int | None) -> Any:
+        host = {"ramMb": ram_mb} if ram_mb else {}
+        unit = factories.unit_report(0)
+        body = {"sequence": 1, "runtime": "qemu", "units": [unit], "host": {"diskTotalGb": 2**30, **host}}
+        return world.agent(huge).post("/v1/agent/inventory", body)
+
+    huge = enrol(actor=OPERATOR, organization_id=world.provider.pk, hostname="huge")
+    refused(say(MOST_RAM_MB + 1), 400, "VALIDATION_ERROR", "ramMb")
+    assert say(ram_mb).status_code == 200
+    refused(world.ask(world.buyer, guestMemMb=MOST_RAM_MB + 1), 400, "VALIDATION_ERROR", "guestMemMb")
+    made = world.vm(world.buyer, guestMemMb=None if ram_mb else MOST_RAM_MB)
+    assert made.node_id == huge.pk
+    assert made.guest_mem_mb is not None
+    assert made.guest_mem_mb > MOST_RAM_MB * 9 // 10
+    seen = world.client(world.buyer).get("/v1/gpu-availability")
+    assert (seen.status_code, seen.json()[0]["vm"]["freeGpus"]) == (200, 8)
+    assert world.vm(world.buyer).node_id == world.node.pk
 
 
 def test_a_share_that_nobody_has_free_is_host_capacity(world: World) -> None:
