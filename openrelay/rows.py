@@ -1,16 +1,55 @@
-"""Model rows by a statement that is compiled once.
+"""Rows by statements that are compiled once.
 
 The ORM compiles its SQL anew each time, which costs more than most of these queries take. For the few that
-every change runs under its lock, and no others.
+every change runs under its lock, and no others. Columns come as Django stores them, which excludes models
+with JSON fields from being read so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.db import connection, models
 
 M = TypeVar("M", bound=models.Model)
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[T]):
+    """One statement with its parameters, and what is made of the rows it gives."""
+
+    sql: str
+    params: Sequence[Any]
+    read: Callable[[list[Row]], T]
+
+
+def ask(question: Question[T]) -> T:
+    """The question's answer."""
+    with connection.cursor() as cursor:
+        cursor.execute(question.sql, question.params)
+        return question.read(cursor.fetchall())
+
+
+def ask_all(*questions: Question[Any]) -> list[Any]:
+    """The answers to several questions, in one round trip.
+
+    The statements go out as one message. Each sees what was committed when it began, as if sent alone; but
+    the statement's own time is the same for all of them.
+    """
+    answers = []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "; ".join(question.sql for question in questions),
+            [value for question in questions for value in question.params],
+        )
+        for number, question in enumerate(questions):
+            if number:
+                cursor.nextset()
+            answers.append(question.read(cursor.fetchall()))
+    return answers
 
 
 def fetch(
@@ -18,14 +57,14 @@ def fetch(
 ) -> list[M]:
     """Instances of `model` by `SELECT` of every column, followed by `tail` ("WHERE … FOR UPDATE").
 
-    `extra` is the name and the SQL of one more attribute to give them. For models whose columns need no
-    conversion by Django, which excludes JSON fields.
+    `extra` is the name and the SQL of one more attribute to give them.
     """
-    select, names = _select(model, extra[1] if extra else "")
+    more = f", {extra[1]}" if extra else ""
+    table = connection.ops.quote_name(model._meta.db_table)
     with connection.cursor() as cursor:
-        cursor.execute(select + tail, params)
+        cursor.execute(f"SELECT {columns(model)}{more} FROM {table} {tail}", params)  # noqa: S608
         rows = cursor.fetchall()
-    found = [model.from_db(connection.alias, names, row[: len(names)]) for row in rows]
+    found = [build(model, row) for row in rows]
     if extra:
         for instance, row in zip(found, rows, strict=True):
             setattr(instance, extra[0], row[-1])
@@ -33,12 +72,42 @@ def fetch(
 
 
 @cache
-def _select(model: type[models.Model], extra: str) -> tuple[str, list[str]]:
-    fields = model._meta.concrete_fields
-    columns = ", ".join(connection.ops.quote_name(field.column) for field in fields)
-    table = connection.ops.quote_name(model._meta.db_table)
-    if extra:
-        columns += f", {extra}"
-    return f"SELECT {columns} FROM {table} ", [  # noqa: S608  (names of our own models)
-        field.attname for field in fields
+def columns(model: type[models.Model], alias: str = "") -> str:
+    """The columns of `model`, as a SELECT names them."""
+    prefix = f"{alias}." if alias else ""
+    return ", ".join(
+        prefix + connection.ops.quote_name(field.column) for field in model._meta.concrete_fields
+    )
+
+
+def build(model: type[M], row: Row) -> M:
+    """The instance that a row of `columns` is; what follows them in the row is left alone."""
+    names = _names(model)
+    instance: M = model.from_db(connection.alias, names, row[: len(names)])
+    return instance
+
+
+def partly(model: type[M], names: Sequence[str], row: Sequence[Any]) -> M:
+    """An instance of which only these attributes were read; another is fetched when it is asked for."""
+    instance: M = model.from_db(connection.alias, list(names), list(row))
+    return instance
+
+
+@cache
+def _names(model: type[models.Model]) -> list[str]:
+    return [field.attname for field in model._meta.concrete_fields]
+
+
+def placeholders(model: type[models.Model], **instead: str) -> str:
+    """What an INSERT of `columns` has as VALUES: `%s` for each, or the expression that `instead` has for an
+    attribute, with one `%s` of its own first.
+    """
+    return ", ".join(instead.get(name, "%s") for name in _names(model))
+
+
+def values(instance: models.Model) -> list[Any]:
+    """What an INSERT of the instance's `columns` takes, in their order."""
+    return [
+        field.get_db_prep_save(getattr(instance, field.attname), connection)
+        for field in instance._meta.concrete_fields
     ]

@@ -38,7 +38,7 @@ HOUR = dt.timedelta(hours=1)
 BUDGETS = {
     "list_node_reservations": 3,
     "get_node_reservation": 3,
-    "list_reservation_units": 7,
+    "list_reservation_units": 4,
     "list_org_reservations": 2,
     "list_org_vms": 2,
     "list_pods": 2,

@@ -1,11 +1,9 @@
 """Rights and facts on units: who claims them, which runs may still be on them, who waits for whom."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
-
-from django.db.models import Exists, OuterRef
 
 from compute import states
 from compute.models import Claim, Occupancy, Run, Workload
@@ -14,6 +12,7 @@ from nodes.models import Node
 from nodes.services.fabrics import give_back
 from openrelay import jobs
 from openrelay.audit.services.record import Actor
+from openrelay.rows import Question, ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +40,12 @@ class OccupancyFacts:
 
 def claims_on(node: Node | UUID) -> list[ClaimFacts]:
     """Every claim on the node's units, by address, in one query."""
-    rows = (
-        Claim.objects.filter(node_id=node.pk if isinstance(node, Node) else node)
-        .order_by("unit__address")
-        .values_list(
-            "unit_id",
-            "unit__address",
-            "workload_id",
-            "workload__organization_id",
-            "workload__tier",
-            "workload__status",
-            "workload__created_at",
-        )
-    )
-    return [ClaimFacts(*row) for row in rows]
+    return ask(claims_of(node))
+
+
+def claims_of(node: Node | UUID) -> Question[list[ClaimFacts]]:
+    """What `claims_on` asks."""
+    return Question(_CLAIMS, [_id(node)], lambda rows: [ClaimFacts(*row) for row in rows])
 
 
 def occupancies_on(node: Node | UUID) -> list[OccupancyFacts]:
@@ -62,15 +53,34 @@ def occupancies_on(node: Node | UUID) -> list[OccupancyFacts]:
 
     A unit with an open occupancy and no claim is draining.
     """
-    claim = Claim.objects.filter(unit=OuterRef("unit"), run=OuterRef("run"))
-    rows = (
-        Occupancy.objects.open()
-        .filter(node_id=node.pk if isinstance(node, Node) else node)
-        .order_by("unit_id", "id")
-        .annotate(claimed=Exists(claim))
-        .values_list("unit_id", "run_id", "run__workload_id", "claimed")
-    )
-    return [OccupancyFacts(*row) for row in rows]
+    return ask(occupancies_of(node))
+
+
+def occupancies_of(node: Node | UUID) -> Question[list[OccupancyFacts]]:
+    """What `occupancies_on` asks."""
+    return Question(_OCCUPANCIES, [_id(node)], lambda rows: [OccupancyFacts(*row) for row in rows])
+
+
+# By hand: every placement waits for them under its lock.
+_CLAIMS = """
+SELECT claim.unit_id, unit.address, vm.id, vm.organization_id, vm.tier, vm.status, vm.created_at
+FROM compute_claim claim
+JOIN nodes_gpuunit unit ON unit.id = claim.unit_id
+JOIN compute_workload vm ON vm.id = claim.workload_id
+WHERE claim.node_id = %s ORDER BY unit.address
+"""
+_OCCUPANCIES = """
+SELECT occupancy.unit_id, run.id, run.workload_id, claim.id IS NOT NULL
+FROM compute_occupancy occupancy
+JOIN compute_run run ON run.id = occupancy.run_id
+LEFT JOIN compute_claim claim ON claim.unit_id = occupancy.unit_id AND claim.run_id = run.id
+WHERE occupancy.node_id = %s AND occupancy.closed_at IS NULL
+ORDER BY occupancy.unit_id, occupancy.id
+"""
+
+
+def _id(node: Node | UUID) -> UUID:
+    return node.pk if isinstance(node, Node) else node
 
 
 def waits_for(runs: Iterable[Run]) -> dict[UUID, list[UUID]]:
@@ -104,29 +114,6 @@ def waits_for(runs: Iterable[Run]) -> dict[UUID, list[UUID]]:
             if node_id == again[workload_id].node_id and pk not in waits.get(again[workload_id].pk, ()):
                 waits.setdefault(again[workload_id].pk, []).append(pk)
     return waits
-
-
-def claim(workload: Workload, run: Run, units: Sequence[tuple[UUID, UUID | None]], at: datetime) -> None:
-    """Give the workload's run the right to units, and note that it may be on them, under the node's lock.
-
-    Each unit comes with the hold by whose audience it is had, or None for what is open to others too.
-    """
-    Claim.objects.bulk_create(
-        [
-            Claim(
-                unit_id=unit_id,
-                workload=workload,
-                run=run,
-                node_id=run.node_id,
-                hold_id=hold_id,
-                created_at=at,
-            )
-            for unit_id, hold_id in units
-        ]
-    )
-    Occupancy.objects.bulk_create(
-        [Occupancy(run=run, unit_id=unit_id, node_id=run.node_id, opened_at=at) for unit_id, _ in units]
-    )
 
 
 def give_up(workload_ids: Iterable[UUID], at: datetime) -> None:

@@ -6,22 +6,27 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from compute.capacity import largest_guest_mb
-from compute.models import GpuPrice, Tier, Workload
+from compute.models import Tier, Workload
 from compute.placement import counts, sums
 from compute.services import pool
 from compute.services.fits import best_fits
 from compute.services.place import names, place, unknown_node
 from compute.services.pods_admission import grantable
+from compute.services.prices import sold_at
 from compute.services.room import Refusal, Wanted, shape_for
 from compute.services.ssh_keys import keys_of
 from compute.services.templates import template_for
 from nodes.models import GpuModel, Location, Node
-from nodes.services.locking import locked_for
+from nodes.services.locking import LockedNode, first_locked_for, locked_for
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.clock import Now
 from openrelay.errors import ApiError, Invalid, NotFound, Unavailable
 from openrelay.identity.caller import Caller
 from openrelay.ids import parse_id
+from openrelay.rows import ask
+
+# So many candidates are offered to the lock at once: some more than others may be changing.
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +97,7 @@ def _resolve(caller: Caller, request: VmRequest) -> Wanted:
         name=request.name,
         gpu_count=gpu_count,
         tier=request.tier,
-        keys=tuple(keys_of(caller.organization_id, request.ssh_key_ids)),
+        keys=ask(keys_of(caller.organization_id, request.ssh_key_ids)),
         model_id=model_id,
         guest_mem_mb=request.guest_mem_mb,
         disk_gb=request.disk_size_gb,
@@ -138,22 +143,19 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
     in a transaction of its own.
     """
     regions = _regions(request.preferred_regions)
-    sold = GpuPrice.objects.filter(tier=wanted.tier)
-    if wanted.model_id is not None:
-        sold = sold.filter(gpu_model_id=wanted.model_id)
-        if not sold.exists():
-            raise Invalid(f"That GPU model is not sold at tier {wanted.tier}. Ask for another of either.")
+    sold = ask(sold_at(wanted.tier, wanted.model_id))
+    if wanted.model_id is not None and not sold:
+        raise Invalid(f"That GPU model is not sold at tier {wanted.tier}. Ask for another of either.")
     if not regions and not wanted.pod:
-        models = list(sold.order_by().values_list("gpu_model_id", flat=True))
-        for fit in best_fits(
+        fits = best_fits(
             organization_id=caller.organization_id,
             tier=wanted.tier,
             gpu_count=wanted.gpu_count,
-            model_ids=models,
-        ):
-            outcome = _attempt(caller, fit.node_id, _at(wanted, fit), once, skip_locked=True)
-            if isinstance(outcome, Workload):
-                return outcome
+            model_ids=sold,
+        )
+        made, _, _ = _first_pass(caller, fits, wanted, once)
+        if made is not None:
+            return made
     # Before anyone is refused, every unit is looked at.
     open_nodes = [
         candidate
@@ -161,7 +163,7 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
             organization_id=caller.organization_id,
             tier=wanted.tier,
             at=Now(),
-            models=sold.order_by().values("gpu_model_id"),
+            models=sold,
             alloc_class=wanted.alloc_class,
             also=grantable(caller.organization_id) if wanted.pod else None,
         )
@@ -175,16 +177,9 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
             candidate.node_id,
         ),
     )
-    refusals: list[Refusal] = []
-    busy: list[pool.Candidate] = []
-    for candidate in fitting:
-        outcome = _attempt(caller, candidate.node_id, _at(wanted, candidate), once, skip_locked=True)
-        if isinstance(outcome, Workload):
-            return outcome
-        if outcome is None:
-            busy.append(candidate)
-        else:
-            refusals.append(outcome)
+    made, refusals, busy = _first_pass(caller, fitting, wanted, once)
+    if made is not None:
+        return made
     for candidate in busy:
         outcome = _attempt(caller, candidate.node_id, _at(wanted, candidate), once)
         if isinstance(outcome, Workload):
@@ -203,30 +198,58 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
     raise _refused(refusals, hardware, wanted, "There is no room in the public pool now.")
 
 
-def _at(wanted: Wanted, candidate: pool.Candidate) -> Wanted:
-    """The same VM, of the candidate's GPU model: another on that node may not be for sale."""
-    return dataclasses.replace(wanted, model_id=candidate.model_id)
+def _first_pass(
+    caller: Caller, candidates: Sequence[pool.Candidate], wanted: Wanted, once: Once
+) -> tuple[Workload | None, list[Refusal], list[pool.Candidate]]:
+    """Try the candidates in their order, passing over those that others are changing just now.
+
+    Returns the workload once it is placed; else why there was no room, and the candidates passed over.
+    """
+    left = list(candidates)
+    refusals: list[Refusal] = []
+    busy: list[pool.Candidate] = []
+    while left:
+        first = left[:_AT_ONCE]
+        with first_locked_for([candidate.node_id for candidate in first], caller, once=once) as found:
+            if found is None:
+                busy += first
+                del left[: len(first)]
+                continue
+            held, now = found
+            candidate = next(candidate for candidate in first if candidate.node_id == held.node.pk)
+            left.remove(candidate)
+            outcome = _decide(held, now, _at(wanted, candidate), once)
+        if isinstance(outcome, Workload):
+            return outcome, refusals, busy
+        refusals.append(outcome)
+    return None, refusals, busy
 
 
 def _attempt(
-    caller: Caller,
-    node_id: UUID,
-    wanted: Wanted,
-    once: Once,
-    *,
-    named: bool = False,
-    skip_locked: bool = False,
+    caller: Caller, node_id: UUID, wanted: Wanted, once: Once, *, named: bool = False
 ) -> Workload | Refusal | None:
-    """Decide on one node under its lock; None when it is gone, or not to be waited for."""
+    """Decide on one node, waiting for its lock; None when it is gone."""
     try:
-        with locked_for(node_id, caller, once=once, skip_locked=skip_locked) as (held, caller):
-            caller.require("compute.operate" if wanted.again else "compute.create")
-            outcome = place(held, caller, wanted, named=named)
-            if isinstance(outcome, Workload):
-                once.store(outcome)
-            return outcome
+        with locked_for(node_id, caller, once=once) as (held, now):
+            return _decide(held, now, wanted, once, named=named)
     except NotFound:
         return None
+
+
+def _decide(
+    held: LockedNode, caller: Caller, wanted: Wanted, once: Once, *, named: bool = False
+) -> Workload | Refusal:
+    """Place on the locked node, by the rights of now, or say why not."""
+    caller.require("compute.operate" if wanted.again else "compute.create")
+    outcome = place(held, caller, wanted, named=named)
+    if isinstance(outcome, Workload):
+        once.store(outcome)
+    return outcome
+
+
+def _at(wanted: Wanted, candidate: pool.Candidate) -> Wanted:
+    """The same VM, of the candidate's GPU model: another on that node may not be for sale."""
+    return dataclasses.replace(wanted, model_id=candidate.model_id)
 
 
 def _regions(preferred: Sequence[str]) -> frozenset[str]:

@@ -1,20 +1,17 @@
 """Placing one workload on one node, decided under its lock."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
 from compute import states
-from compute.models import Run, SshKey, Workload
-from compute.services.claims import claim
+from compute.models import Run, Workload
 from compute.services.eviction import evict
 from compute.services.pods_admission import connect, refuse
 from compute.services.prices import rate
 from compute.services.room import Refusal, Room, Wanted, find_room
 from compute.services.transitions import facts, move
+from compute.services.writing import insert, insert_run
 from nodes.models import HoldAudience, Node
 from nodes.querysets import Moment
 from nodes.services.locking import LockedNode
@@ -119,12 +116,14 @@ def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room
     number = (
         Run.objects.filter(workload=workload).order_by("-number").values_list("number", flat=True).first()
     )
-    _begin(held, workload, room, number=(number or 0) + 1)
+    insert_run(workload, (number or 0) + 1, room.rights, at)
     return workload
 
 
 def _preempt(held: LockedNode, caller: Caller, room: Room) -> None:
     """End the spot workloads that the room costs."""
+    if not room.choice.victims:
+        return
     victims = list(Workload.objects.filter(pk__in=room.choice.victims))
     # The log of those who lose it does not tell where the winner called from; the winner's own does.
     evict(held, victims, reason=states.SPOT_PREEMPTED, actor=replace(caller.actor, source_ip=""))
@@ -134,7 +133,6 @@ def _write(
     held: LockedNode, caller: Caller, wanted: Wanted, room: Room, pk: UUID, *, named: bool
 ) -> Workload:
     node, at, given = held.node, held.at, room.given
-    cents = rate(room.choice.model_id, wanted.tier, caller.organization_id)
     workload = Workload(
         id=pk,
         organization_id=caller.organization_id,
@@ -143,23 +141,20 @@ def _write(
         tier=wanted.tier,
         status=states.PENDING if room.there_first else states.DEPLOYING,
         node=node,
-        gpu_model_id=room.choice.model_id,
+        gpu_model=room.model,
         gpu_count=wanted.gpu_count,
         guest_vcpu=given.vcpu,
         guest_mem_mb=given.guest_mem_mb,
         requested_guest_mem_mb=None if wanted.pod else wanted.guest_mem_mb or given.guest_mem_mb,
         shm_mb=given.shm_mb,
         disk_size_gb=given.disk_gb,
-        price_per_hour_cents=None if cents is None else cents * wanted.gpu_count,
         node_named=named,
         created_by=caller.principal,
         created_at=at,
         updated_at=at,
         **wanted.details,
     )
-    workload.save(force_insert=True)
-    _attach(workload, wanted.keys)
-    _begin(held, workload, room, number=1)
+    insert(workload, wanted.keys, room.rights)
     record(
         caller.actor,
         "vm.created",
@@ -177,13 +172,6 @@ def _write(
     return workload
 
 
-def _begin(held: LockedNode, workload: Workload, room: Room, *, number: int) -> None:
-    """A run of the workload, with claims on the room's units."""
-    run = Run(workload=workload, node=held.node, number=number, created_at=held.at)
-    run.save(force_insert=True)
-    claim(workload, run, [(option.unit_id, option.hold_id) for option in room.choice.options], held.at)
-
-
 def _placed(node: Node, room: Room) -> dict[str, Any]:
     """What the audit log shows of where it went."""
     return {
@@ -191,17 +179,3 @@ def _placed(node: Node, room: Room) -> dict[str, Any]:
         "unitIds": [option.address for option in room.choice.options],
         "preempted": [str(victim) for victim in room.choice.victims],
     }
-
-
-def _attach(workload: Workload, keys: Sequence[SshKey]) -> None:
-    """Let those keys open the workload. Raises Invalid when one was deleted meanwhile."""
-    # The lock keeps who deletes a key waiting until this is done, and makes this wait for who is at it.
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO compute_workloadsshkey (workload_id, ssh_key_id) "
-            "SELECT %s, id FROM compute_sshkey WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE",
-            [workload.pk, [key.pk for key in keys]],
-        )
-        attached = cursor.rowcount
-    if attached != len(keys):
-        raise Invalid("sshKeyIds names a key that was deleted just now. List your keys and ask again.")

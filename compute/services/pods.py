@@ -15,6 +15,7 @@ from nodes.models import GpuUnit
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.errors import Invalid
 from openrelay.identity.caller import Caller
+from openrelay.rows import ask
 
 ON_DEMAND, RESERVED, INTERRUPTIBLE = "on_demand", "reserved", "interruptible"
 COMPUTE_CLASSES: Final = (ON_DEMAND, RESERVED, INTERRUPTIBLE)
@@ -60,7 +61,7 @@ def create_pod(*, caller: Caller, request: PodRequest, once: Once = NO_KEY) -> W
         name=name,
         gpu_count=request.gpu_count,
         tier=Tier.COMMUNITY,
-        keys=tuple(keys_of(caller.organization_id, request.ssh_key_ids)),
+        keys=ask(keys_of(caller.organization_id, request.ssh_key_ids)),
         model_id=model_of(request.gpu_model_id),
         disk_gb=request.volume_gb,
         shm_gb=request.shm_size_gb,

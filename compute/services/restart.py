@@ -9,17 +9,17 @@ from django.db.models import F
 from compute import states
 from compute.models import GuestState, Run, Workload
 from compute.placement import choose
-from compute.services.claims import claims_on, occupancies_on
 from compute.services.create import VmRequest, in_the_pool
 from compute.services.draining import leaving_reason
+from compute.services.node_facts import node_facts
 from compute.services.own import find, on_its_node, refuse_state
 from compute.services.place import start_again
 from compute.services.pods_admission import admit, require_online
-from compute.services.room import Refusal, Wanted, find_room, options_for, uses
+from compute.services.room import Refusal, Wanted, find_room, options_for
 from compute.services.transitions import move
 from nodes.models import GpuUnit, Node
 from nodes.services.locking import LockedNode
-from nodes.services.survey import UnitFacts, survey
+from nodes.services.survey import UnitFacts
 from openrelay.errors import Conflict, Invalid, Unavailable
 from openrelay.identity.caller import Caller
 
@@ -106,28 +106,23 @@ def _reboot(held: LockedNode, caller: Caller, workload: Workload) -> None:
 
 def _unfit(held: LockedNode, workload: Workload, rules: Rules) -> str:
     """Why a running workload cannot be rebooted now, as sentences; empty when it can."""
-    if not _online(held):
+    facts = node_facts(held)
+    if not facts.heard:
         return f"The node of {workload.name} is offline. Try again when it is back."
-    surveyed = survey(held.node, held.at)
-    own = {row.unit_id for row in claims_on(held.node) if row.workload_id == workload.pk}
+    own = {unit_id for unit_id, row in facts.claims.items() if row.workload_id == workload.pk}
     # A unit that is gone from its host has failed as surely as one that says so.
     failed = [
         address
-        for row in surveyed
+        for row in facts.units
         if row.unit.pk in own
         for address in row.failed or ([row.unit.address] if row.unit.gone_at is not None else [])
     ]
     if not failed:
         return ""
     # As it would stand once it has stopped.
-    occupied = occupancies_on(held.node)
-    options = options_for(
-        surveyed,
-        uses(held.node, occupied, but=workload.pk),
-        workload.organization_id,
-        _wanted(workload, rules),
-        named=True,
-    )
+    uses = facts.uses(but=workload.pk)
+    wanted = _wanted(workload, rules)
+    options = options_for(facts.units, uses, workload.organization_id, wanted, named=True)
     if held.node.takes_new_work and choose(options, workload.gpu_count) is not None:
         then = "Stop it and start it again: its node has healthy GPUs for it now."
     else:
@@ -171,19 +166,18 @@ def _short(held: LockedNode, workload: Workload, wanted: Wanted, refusal: Refusa
     """What the node is short of, as sentences."""
     if refusal.short:
         return f"it has too little {' and '.join(refusal.short)} for it."
-    if not held.node.takes_new_work or not _online(held):
+    facts = node_facts(held)
+    if not held.node.takes_new_work or not facts.heard:
         return f"{refusal.sentence}."
-    surveyed = survey(held.node, held.at)
     model = workload.gpu_model.name if workload.gpu_model else "its model"
     said = [
         f"it needs {workload.gpu_count} free GPU{'s' if workload.gpu_count > 1 else ''} of {model} and there "
         f"{'are' if refusal.largest != 1 else 'is'} {refusal.largest or 'none'} for it."
     ]
-    mine = [row for row in surveyed if _of(row, wanted)]
+    mine = [row for row in facts.units if _of(row, wanted)]
     if failed := [address for row in mine for address in row.failed]:
         said.append(f"{_gpus_failed(failed)}.")
-    claimed = {row.unit_id for row in claims_on(held.node)}
-    draining = {row.unit_id for row in occupancies_on(held.node)} - claimed
+    draining = facts.occupancies.keys() - facts.claims.keys()
     if leaving := sum(row.unit.gpu_count for row in mine if row.unit.pk in draining):
         said.append(f"{leaving} more are freed once earlier guests have stopped.")
     return " ".join(said)
@@ -201,10 +195,6 @@ def _gpus_failed(addresses: Sequence[str]) -> str:
     if len(addresses) == 1:
         return f"GPU {addresses[0]} has failed"
     return f"GPUs {', '.join(addresses)} have failed"
-
-
-def _online(held: LockedNode) -> bool:
-    return Node.objects.online(held.at).filter(pk=held.node.pk).exists()
 
 
 def _disk_is_gone(node: Node, workload: Workload) -> bool:

@@ -1,17 +1,18 @@
 """Whether a node has room for a workload under its lock: which units, what of its host, who has to go."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from compute.capacity import VOLUME_GB, Shape, Share, pod_shape, shape, shape_again, share
-from compute.models import SshKey, Workload
+from compute.models import Workload
 from compute.placement import FREE, SPOT, Choice, Option, Standing, Use, choose, standing
-from compute.services.claims import OccupancyFacts, claims_on, occupancies_on
-from compute.services.host import left_on
+from compute.services.host import Left
+from compute.services.node_facts import node_facts
 from compute.services.pool import RUNTIME_OF
-from nodes.models import GpuUnit, Node
+from nodes.models import GpuModel, GpuUnit, Node
 from nodes.services.locking import LockedNode
-from nodes.services.survey import UnitFacts, survey
+from nodes.services.survey import UnitFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class Wanted:
     name: str
     gpu_count: int
     tier: str
-    keys: tuple[SshKey, ...] = ()
+    keys: tuple[UUID, ...] = ()
     model_id: UUID | None = None
     guest_mem_mb: int | None = None
     disk_gb: int | None = None
@@ -57,11 +58,19 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Room found: the units and whom they cost, what of the host, and the runs that are to be gone first."""
+    """Room found: the units, of which model, and whom they cost; what of the host, and the runs that are to
+    be gone first.
+    """
 
     choice: Choice
+    model: GpuModel
     given: Shape
     there_first: frozenset[UUID]
+
+    @property
+    def rights(self) -> list[tuple[UUID, UUID | None]]:
+        """The units, each with the hold by whose audience it is had."""
+        return [(option.unit_id, option.hold_id) for option in self.choice.options]
 
 
 def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named: bool) -> Room | Refusal:
@@ -70,51 +79,49 @@ def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named:
     Nothing is changed. `named` says that the request names the node: only so does it reach what is reserved
     to the organization.
     """
-    node, at = held.node, held.at
+    node = held.node
     if node.removed_at is not None:
         return Refusal("the node was removed")
     if not node.takes_new_work:
         return Refusal("the node takes no new work now")
-    if not Node.objects.taking_new_work(at).filter(pk=node.pk).exists():
-        return Refusal("the node is offline")
     if node.runtime != RUNTIME_OF[wanted.alloc_class]:
         return Refusal(f"the node runs no {'pods' if wanted.pod else 'VMs'}")
-
-    surveyed = survey(node, at)
-    occupied = occupancies_on(node)
-    options = options_for(surveyed, uses(node, occupied), organization_id, wanted, named=named)
+    without = wanted.again.pk if wanted.again else None
+    facts = node_facts(held, without=without)
+    if not facts.heard:
+        return Refusal("the node is offline")
+    options = options_for(facts.units, facts.uses(), organization_id, wanted, named=named)
     choice = choose(options, wanted.gpu_count)
     if choice is None:
         return Refusal("the node has no such number of free GPUs that you may have", largest(options))
     # Runs that may still be on the chosen units: the guest starts only once they are gone.
-    chosen = {option.unit_id for option in choice.options}
-    there_first = frozenset(row.run_id for row in occupied if row.unit_id in chosen)
-    given = _shape(node, surveyed, choice, wanted, there_first)
-    return given if isinstance(given, Refusal) else Room(choice, given, there_first)
-
-
-def uses(node: Node, occupied: list[OccupancyFacts], *, but: UUID | None = None) -> dict[UUID, Use]:
-    """What is on each used unit of the node, as if the workload `but` were not there."""
-    found = {row.unit_id: Use(occupied=True) for row in occupied if row.workload_id != but}
-    for row in claims_on(node):
-        if row.workload_id != but:
-            found[row.unit_id] = Use(row.unit_id in found, row.workload_id, row.tier, row.created_at)
-    return found
+    there_first = frozenset(
+        row.run_id for option in choice.options for row in facts.occupancies.get(option.unit_id, ())
+    )
+    model = next(row.unit.gpu_model for row in facts.units if row.unit.gpu_model_id == choice.model_id)
+    left = facts.left(but=there_first, without=without)
+    given = _shape(node, facts.units, model, wanted, left)
+    return given if isinstance(given, Refusal) else Room(choice, model, given, there_first)
 
 
 def options_for(
-    surveyed: list[UnitFacts], uses: dict[UUID, Use], organization_id: UUID, wanted: Wanted, *, named: bool
+    units: Sequence[UnitFacts],
+    uses: Mapping[UUID, Use],
+    organization_id: UUID,
+    wanted: Wanted,
+    *,
+    named: bool,
 ) -> list[Option]:
     """The units of a node that the request may have, by the table in `placement.standing`."""
     options = []
-    for facts_ in surveyed:
-        unit = facts_.unit
+    for facts in units:
+        unit = facts.unit
         if unit.alloc_class != wanted.alloc_class:
             continue
         if wanted.model_id not in (None, unit.gpu_model_id):
             continue
         use = uses.get(unit.pk, FREE)
-        stands = standing(facts_, use, organization_id=organization_id, tier=wanted.tier, named=named)
+        stands = standing(facts, use, organization_id=organization_id, tier=wanted.tier, named=named)
         if stands is not None:
             options.append(
                 Option(
@@ -125,7 +132,7 @@ def options_for(
                     stands,
                     use.workload_id if use.tier == SPOT else None,
                     use.since,
-                    facts_.held.hold_id if facts_.held is not None and stands is not Standing.OPEN else None,
+                    facts.held.hold_id if facts.held is not None and stands is not Standing.OPEN else None,
                 )
             )
     return options
@@ -139,20 +146,20 @@ def largest(options: list[Option]) -> int:
     return max(totals.values(), default=0)
 
 
-def share_of(node: Node, surveyed: list[UnitFacts], alloc_class: str = GpuUnit.VFIO_GROUP) -> Share:
+def share_of(node: Node, units: Sequence[UnitFacts], alloc_class: str = GpuUnit.VFIO_GROUP) -> Share:
     """What one GPU of the node brings with it of the host."""
     return share(
-        gpus=_gpus(surveyed, alloc_class),
+        gpus=_gpus(units, alloc_class),
         ram_mb=node.ram_mb,
         cpu_cores=node.cpu_cores,
         disk_total_gb=node.disk_total_gb,
     )
 
 
-def _gpus(surveyed: list[UnitFacts], alloc_class: str) -> int:
+def _gpus(units: Sequence[UnitFacts], alloc_class: str) -> int:
     return sum(
         row.unit.gpu_count
-        for row in surveyed
+        for row in units
         if row.unit.gone_at is None and row.unit.sellable and row.unit.alloc_class == alloc_class
     )
 
@@ -187,12 +194,11 @@ def shape_for(wanted: Wanted, each: Share, *, vram_gb: int, node_gpus: int) -> S
 
 
 def _shape(
-    node: Node, surveyed: list[UnitFacts], choice: Choice, wanted: Wanted, there_first: frozenset[UUID]
+    node: Node, units: Sequence[UnitFacts], model: GpuModel, wanted: Wanted, left: Left
 ) -> Shape | Refusal:
     """What the workload is given of the host, or why it cannot be."""
-    model = next(row.unit.gpu_model for row in surveyed if row.unit.gpu_model_id == choice.model_id)
-    each = share_of(node, surveyed, wanted.alloc_class)
-    node_gpus = _gpus(surveyed, wanted.alloc_class)
+    each = share_of(node, units, wanted.alloc_class)
+    node_gpus = _gpus(units, wanted.alloc_class)
     given = shape_for(wanted, each, vram_gb=model.vram_gb, node_gpus=node_gpus)
     if given is None:
         return Refusal(
@@ -200,7 +206,6 @@ def _shape(
             shape=True,
             short=("RAM",),
         )
-    left = left_on(node, but=there_first, without=wanted.again.pk if wanted.again else None)
     lacks = left.lacks(given, disk_is_there=wanted.disk_is_there)
     # A host with fewer CPUs than GPUs shares them out; otherwise shares add up to what there is.
     if "CPU" in lacks and node.cpu_cores and node.cpu_cores < node_gpus:

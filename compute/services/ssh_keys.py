@@ -16,6 +16,7 @@ from openrelay.errors import Conflict, Invalid
 from openrelay.identity.caller import Caller
 from openrelay.identity.services.callers import reread
 from openrelay.ids import parse_id
+from openrelay.rows import Question, Row
 
 # The name in the key's first field, and how many strings follow it inside.
 _TYPES = {
@@ -70,22 +71,29 @@ def create_key(*, caller: Caller, name: str, public_key: str) -> SshKey:
     return key
 
 
-def keys_of(organization_id: UUID, ids: Sequence[str]) -> list[SshKey]:
-    """The organization's keys of those ids, each once.
+def keys_of(organization_id: UUID, ids: Sequence[str]) -> Question[tuple[UUID, ...]]:
+    """Which keys of the organization those ids name, each once.
 
-    Raises Invalid (VALIDATION_ERROR) naming the ids that are not keys of the organization.
+    Its answer raises Invalid (VALIDATION_ERROR) naming the ids that are not keys of the organization.
     """
     wanted = {text: parse_id(text) for text in ids}
-    known = {pk for pk in wanted.values() if pk is not None}
-    keys = list(SshKey.objects.of(organization_id).filter(pk__in=known).order_by("created_at", "id"))
-    found = {key.pk for key in keys}
-    unknown = [text for text, pk in wanted.items() if pk not in found]
-    if unknown:
-        raise Invalid(
-            f"sshKeyIds names {', '.join(unknown[:5])}: not a key of your organization. "
-            "GET /v1/orgs/{orgId}/ssh-keys lists those that are."
-        )
-    return keys
+    known = [pk for pk in wanted.values() if pk is not None]
+
+    def read(rows: list[Row]) -> tuple[UUID, ...]:
+        found = {pk for (pk,) in rows}
+        unknown = [text for text, pk in wanted.items() if pk not in found]
+        if unknown:
+            raise Invalid(
+                f"sshKeyIds names {', '.join(unknown[:5])}: not a key of your organization. "
+                "GET /v1/orgs/{orgId}/ssh-keys lists those that are."
+            )
+        return tuple(sorted(found))
+
+    return Question(
+        "SELECT id FROM compute_sshkey WHERE organization_id = %s AND id = ANY(%s)",
+        [organization_id, known],
+        read,
+    )
 
 
 def blocked_names(keys: Sequence[SshKey]) -> dict[UUID, list[str]]:

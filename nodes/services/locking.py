@@ -1,6 +1,6 @@
 """The one lock: every change of who holds what on a node is made under its row's lock."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,9 @@ from openrelay.identity.services.callers import reread
 from openrelay.rows import fetch
 
 _LOCK = "WHERE id = %s FOR NO KEY UPDATE"
-_SKIP_LOCKED = f"{_LOCK} SKIP LOCKED"
+_FIRST = (
+    "WHERE id = ANY(%s::uuid[]) ORDER BY array_position(%s::uuid[], id) LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +30,23 @@ class LockedNode:
     at: datetime
 
 
-def lock(node_id: UUID, *, skip_locked: bool = False) -> Node | None:
+def lock(node_id: UUID) -> Node | None:
     """Lock the node's row in the current transaction, and nothing else; None when it is not there.
 
     By primary key, without a join: under READ COMMITTED a second predicate could make a waiter miss the row
     it waited for. FOR NO KEY UPDATE lets others insert rows that reference the node, such as heartbeats.
-    With `skip_locked` a row that another transaction holds is None too.
     """
-    rows = fetch(Node, _SKIP_LOCKED if skip_locked else _LOCK, [node_id])
+    rows = fetch(Node, _LOCK, [node_id])
+    return rows[0] if rows else None
+
+
+def lock_first(node_ids: Sequence[UUID]) -> Node | None:
+    """Lock the first of those rows that no other transaction holds, in the order given; None when there is
+    none.
+
+    One row at most: the limit ends the search at the first that could be locked.
+    """
+    rows = fetch(Node, _FIRST, [list(node_ids), list(node_ids)])
     return rows[0] if rows else None
 
 
@@ -53,18 +64,30 @@ def locked(node_id: UUID) -> Iterator[LockedNode]:
 
 
 @contextmanager
-def locked_for(
-    node_id: UUID, caller: Caller, *, once: Once = NO_KEY, skip_locked: bool = False
-) -> Iterator[tuple[LockedNode, Caller]]:
+def locked_for(node_id: UUID, caller: Caller, *, once: Once = NO_KEY) -> Iterator[tuple[LockedNode, Caller]]:
     """One transaction for `caller`: take `once`, lock the node, read clock and rights.
 
-    Raises NotFound when there is no such node (or, with `skip_locked`, when another transaction holds it),
-    and what `reread` and `once.begin` raise.
+    Raises NotFound when there is no such node, and what `reread` and `once.begin` raise.
     """
     with transaction.atomic():
         once.begin()
-        node = lock(node_id, skip_locked=skip_locked)
+        node = lock(node_id)
         if node is None:
             raise NotFound()
+        caller, at = reread(caller)
+        yield LockedNode(node, at), caller
+
+
+@contextmanager
+def first_locked_for(
+    node_ids: Sequence[UUID], caller: Caller, *, once: Once = NO_KEY
+) -> Iterator[tuple[LockedNode, Caller] | None]:
+    """The same for the first of those nodes that no other transaction holds; None when there is none."""
+    with transaction.atomic():
+        once.begin()
+        node = lock_first(node_ids)
+        if node is None:
+            yield None
+            return
         caller, at = reread(caller)
         yield LockedNode(node, at), caller

@@ -1,13 +1,13 @@
 """What a node's units are at one moment: present, healthy, held for whom, released."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from uuid import UUID
 
-from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import OuterRef
-
-from nodes.models import Gpu, GpuUnit, HoldAudience, HoldUnit, Node
+from nodes.models import GpuModel, GpuUnit, Node
+from openrelay.rows import Question, Row, ask_all, build, columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +49,61 @@ class UnitFacts:
 
 
 def survey(node: Node, at: datetime) -> list[UnitFacts]:
-    """Every unit the node has or had, by address, with its hold at `at`, in two queries."""
-    held = {
-        row.unit_id: Held(
-            row.hold_id, row.hold.topology_gen == node.topology_gen, row.released, frozenset(row.audience)
-        )
-        for row in HoldUnit.objects.in_term(at)
-        .filter(node=node)
-        .select_related("hold")
-        .annotate(
-            audience=ArraySubquery(
-                HoldAudience.objects.filter(hold=OuterRef("hold")).values("organization_id")
-            )
-        )
-    }
-    units = (
-        GpuUnit.objects.filter(node=node)
-        .select_related("gpu_model")
-        .annotate(
-            failed=ArraySubquery(
-                Gpu.objects.filter(unit=OuterRef("pk"), failed_at__isnull=False)
-                .order_by("address")
-                .values("address")
-            )
-        )
-        .order_by("address")
+    """Every unit the node has or had, by address, with its hold at `at`, in one round trip."""
+    units, held = ask_all(units_of(node), held_of(node, at))
+    return together(units, held)
+
+
+def units_of(node: Node) -> Question[list[tuple[GpuUnit, tuple[str, ...]]]]:
+    """Every unit the node has or had, by address, with the addresses of its failed GPUs."""
+    return Question(_units(), [node.pk], _read_units)
+
+
+def held_of(node: Node, at: datetime) -> Question[dict[UUID, Held]]:
+    """For each unit of the node that is in a hold at `at`, its place in it."""
+    return Question(
+        _HELD,
+        [node.pk, at],
+        lambda rows: {
+            unit_id: Held(hold_id, topology_gen == node.topology_gen, released, frozenset(audience))
+            for unit_id, hold_id, topology_gen, released, audience in rows
+        },
     )
-    return [UnitFacts(unit, tuple(unit.failed), held.get(unit.pk)) for unit in units]
+
+
+def together(units: Iterable[tuple[GpuUnit, tuple[str, ...]]], held: Mapping[UUID, Held]) -> list[UnitFacts]:
+    """The facts of each unit, from what `units_of` and `held_of` answer."""
+    return [UnitFacts(unit, failed, held.get(unit.pk)) for unit, failed in units]
+
+
+# By hand: every placement waits for them under its lock.
+_HELD = """
+SELECT held.unit_id, held.hold_id, hold.topology_gen, held.released,
+       ARRAY(SELECT organization_id FROM nodes_holdaudience WHERE hold_id = hold.id)
+FROM nodes_holdunit held JOIN nodes_hold hold ON hold.id = held.hold_id
+WHERE held.node_id = %s AND held.term @> %s
+"""
+
+
+@cache
+def _units() -> str:
+    return f"""
+    SELECT {columns(GpuUnit, "unit")},
+           ARRAY(SELECT address FROM nodes_gpu WHERE unit_id = unit.id AND failed_at IS NOT NULL
+                 ORDER BY address),
+           {columns(GpuModel, "model")}
+    FROM nodes_gpuunit unit JOIN nodes_gpumodel model ON model.id = unit.gpu_model_id
+    WHERE unit.node_id = %s ORDER BY unit.address
+    """  # noqa: S608  (names of our own models)
+
+
+def _read_units(rows: list[Row]) -> list[tuple[GpuUnit, tuple[str, ...]]]:
+    width = len(GpuUnit._meta.concrete_fields)
+    found, models = [], {}
+    for row in rows:
+        unit = build(GpuUnit, row)
+        if unit.gpu_model_id not in models:
+            models[unit.gpu_model_id] = build(GpuModel, row[width + 1 :])
+        unit.gpu_model = models[unit.gpu_model_id]
+        found.append((unit, tuple(row[width])))
+    return found

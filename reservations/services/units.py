@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from compute.services.claims import claims_on, occupancies_on
+from compute.services.claims import claims_of, occupancies_of
 from nodes.models import Node
-from nodes.services.survey import UnitFacts, survey
+from nodes.services.survey import UnitFacts, held_of, together, units_of
+from openrelay.rows import ask_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,16 @@ class UnitState:
 def unit_states(node: Node, at: datetime) -> list[UnitState]:
     """Every unit the node has, by address, and those gone ones that a reservation in term still holds.
 
-    Four queries, whatever the node's size.
+    One round trip, whatever the node's size.
     """
+    claimed, occupied, units, held = ask_all(
+        claims_of(node), occupancies_of(node), units_of(node), held_of(node, at)
+    )
     # A guest that is being torn down keeps its unit from everybody: draining reads as claimed.
-    users = {occupancy.unit_id: occupancy.workload_id for occupancy in reversed(occupancies_on(node))}
-    users |= {claim.unit_id: claim.workload_id for claim in claims_on(node)}
+    users = {occupancy.unit_id: occupancy.workload_id for occupancy in reversed(occupied)}
+    users |= {claim.unit_id: claim.workload_id for claim in claimed}
     return [
         UnitState(facts, users.get(facts.unit.pk))
-        for facts in survey(node, at)
+        for facts in together(units, held)
         if facts.unit.gone_at is None or facts.held is not None
     ]

@@ -30,10 +30,15 @@ pytestmark = pytest.mark.django_db(transaction=True)
 WAIT = 1.0
 
 
-def without_lock(node_id: Any, *, skip_locked: bool = False) -> Node | None:
+def without_lock(node_id: Any) -> Node | None:
     """What `lock` reads, unlocked."""
     found: Node | None = Node.objects.filter(pk=node_id).order_by().first()
     return found
+
+
+def first_without_lock(node_ids: Any) -> Node | None:
+    """What `lock_first` reads, unlocked."""
+    return without_lock(node_ids[0])
 
 
 @pytest.fixture(params=["locked", "unlocked"])
@@ -41,6 +46,7 @@ def locked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
     """Whether the lock is there."""
     if request.param == "unlocked":
         monkeypatch.setattr(locking, "lock", without_lock)
+        monkeypatch.setattr(locking, "lock_first", first_without_lock)
     return bool(request.param == "locked")
 
 

@@ -7,8 +7,9 @@ from django.db import transaction
 
 from compute import states
 from compute.models import Claim, Run, Workload
-from compute.services.claims import claim, close
+from compute.services.claims import close
 from compute.services.transitions import move
+from compute.services.writing import insert_run
 from nodes.models import GpuUnit, Node
 from nodes.services.locking import locked
 from openrelay.audit.actor import SYSTEM
@@ -50,8 +51,7 @@ def workload(
             created_at=held.at,
             updated_at=held.at,
         )
-        run = Run.objects.create(workload=made, node=held.node, number=1, created_at=held.at)
-        claim(made, run, [(row.pk, UUID(by) if by else None) for row in rows], held.at)
+        insert_run(made, 1, [(row.pk, UUID(by) if by else None) for row in rows], held.at)
     return made
 
 

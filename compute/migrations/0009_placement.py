@@ -1,0 +1,190 @@
+from django.db import migrations
+
+# What of some nodes the public pool may be placed on at a moment: for each node and GPU model the sizes of its
+# unreserved free units, and of those that their holders put on the spot market. A node with none is there
+# without a model. It stays so while nothing marks the node, `until` a moment: '-infinity' where only a
+# heartbeat is missing, which marks nothing.
+#
+# In the database, for its plan is kept there and no statistics lead it astray: node by node, by index.
+OPEN_UNITS = """
+CREATE FUNCTION compute_open_units(
+    nodes uuid[], at timestamptz, grace interval,
+    OUT node_id uuid, OUT gpu_model_id uuid, OUT sizes smallint[], OUT on_market smallint[],
+    OUT until timestamptz
+) RETURNS SETOF record LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
+BEGIN
+    RETURN QUERY
+    SELECT asked.id, open.gpu_model_id, open.sizes, open.on_market,
+           CASE WHEN NOT coalesce(host.takes_work, false) THEN 'infinity'
+                WHEN NOT host.heard THEN '-infinity'
+                ELSE least(host.seen_at + grace, (
+                    SELECT min(moment)
+                    FROM nodes_hold hold, unnest(ARRAY[lower(hold.term), upper(hold.term)]) moment
+                    WHERE hold.node_id = asked.id AND moment > at))
+           END
+    FROM (SELECT DISTINCT unnest(nodes) AS id) asked
+    LEFT JOIN LATERAL (
+        SELECT node.topology_gen, beat.seen_at, coalesce(beat.seen_at > at - grace, false) AS heard,
+               node.removed_at IS NULL AND node.owner_hold = '' AND node.terminate_at IS NULL
+                   AND node.runtime = 'qemu' AS takes_work
+        FROM nodes_node node LEFT JOIN nodes_nodeheartbeat beat ON beat.node_id = node.id
+        WHERE node.id = asked.id
+        OFFSET 0
+    ) host ON true
+    LEFT JOIN LATERAL (
+        SELECT unit.gpu_model_id,
+               coalesce(array_agg(unit.gpu_count) FILTER (WHERE held.released IS NULL), '{}') AS sizes,
+               coalesce(array_agg(unit.gpu_count) FILTER (WHERE held.released), '{}') AS on_market
+        FROM nodes_gpuunit unit
+        LEFT JOIN LATERAL (
+            -- A hold that needs review is on no market.
+            SELECT held.released AND hold.topology_gen = host.topology_gen AS released
+            FROM nodes_holdunit held JOIN nodes_hold hold ON hold.id = held.hold_id
+            WHERE held.unit_id = unit.id AND held.term @> at
+            OFFSET 0
+        ) held ON true
+        WHERE host.takes_work AND host.heard AND unit.node_id = asked.id
+          AND unit.gone_at IS NULL AND unit.sellable AND unit.alloc_class = 'vfio-group'
+          AND NOT EXISTS (SELECT FROM compute_claim claim WHERE claim.unit_id = unit.id)
+          AND NOT EXISTS (
+              SELECT FROM compute_occupancy occupancy
+              WHERE occupancy.unit_id = unit.id AND occupancy.closed_at IS NULL)
+          AND NOT EXISTS (SELECT FROM nodes_gpu gpu WHERE gpu.unit_id = unit.id AND gpu.failed_at IS NOT NULL)
+        GROUP BY unit.gpu_model_id
+    ) open ON true;
+END $$;
+"""
+# What a reader does not know yet of the pool, who read the offers of version `known` and was told what changed
+# up to the snapshot `seen`: nodes changed since, those fallen silent or heard again, and those it asks for
+# `again`, each as `compute_open_units` has it. `asker` may be null; `own` is where something is reserved to it.
+NEWS = """
+CREATE FUNCTION compute_pool_news(
+    known uuid, seen text, again uuid[], asker uuid, at timestamptz, grace interval, most integer,
+    OUT version uuid, OUT usable boolean, OUT seen_now text, OUT own uuid[], OUT news json
+) LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+    state record;
+    taken pg_snapshot;
+    lowest bigint;
+    mine bigint := pg_current_xact_id_if_assigned()::text::bigint;
+    told uuid[];
+BEGIN
+    SELECT s.version, s.surveyed_at, s.checked_at, s.next_term_at, s.snapshot, s.silent INTO state
+    FROM compute_availabilitystate s WHERE s.id = 1;
+    IF NOT FOUND THEN RETURN; END IF;
+    version := state.version;
+    seen_now := pg_current_snapshot()::text;
+    IF known IS DISTINCT FROM version THEN
+        seen := state.snapshot;
+        again := '{}';
+    END IF;
+    taken := seen;
+    lowest := pg_snapshot_xmin(taken)::text::bigint;
+    told := ARRAY(
+        SELECT c.node_id FROM compute_nodechange c
+        WHERE c.xid >= lowest AND (c.xid = mine OR NOT pg_visible_in_snapshot(c.xid::text::xid8, taken))
+        LIMIT most
+    );
+    -- Of another cluster, or of a clock that was set back; not looked after for a while, or a hold has begun or
+    -- ended; too much has changed, or every node has.
+    usable := pg_snapshot_xmax(taken) <= pg_snapshot_xmax(pg_current_snapshot())
+        AND state.surveyed_at <= at + interval '1 second'
+        AND state.checked_at >= at - interval '15 seconds'
+        AND coalesce(state.next_term_at > at, true)
+        AND cardinality(told) < most
+        AND NOT '00000000-0000-0000-0000-000000000000' = ANY(told);
+    IF NOT usable THEN RETURN; END IF;
+    told := told || again || ARRAY(
+        SELECT beat.node_id FROM nodes_nodeheartbeat beat
+        WHERE beat.seen_at > state.surveyed_at - grace AND beat.seen_at <= at - grace
+        LIMIT most
+    );
+    IF state.silent BETWEEN 1 AND 200 THEN
+        told := told || ARRAY(
+            SELECT offer.node_id FROM compute_nodeoffer offer
+            JOIN nodes_nodeheartbeat beat ON beat.node_id = offer.node_id
+            WHERE NOT offer.online AND beat.seen_at > at - grace
+            LIMIT most
+        );
+    END IF;
+    IF asker IS NOT NULL THEN
+        own := ARRAY(
+            SELECT DISTINCT hold.node_id FROM nodes_holdaudience audience
+            JOIN nodes_hold hold ON hold.id = audience.hold_id
+            WHERE audience.organization_id = asker AND hold.term @> at
+        );
+    END IF;
+    IF told <> '{}' THEN
+        news := (
+            SELECT json_agg(json_build_array(open.node_id, open.gpu_model_id, open.sizes, open.on_market,
+                CASE open.until WHEN 'infinity' THEN 9e15 WHEN '-infinity' THEN 0
+                ELSE trunc(extract(epoch FROM open.until) * 1000000) END))
+            FROM compute_open_units(told, at, grace) open
+        );
+    END IF;
+END $$;
+"""
+# All that placing on a locked node goes by, as of the statement: whether the node was heard from, its units, who
+# has a claim or may be on them, its GPU models, its guests, and the GB of the disks on it but for that of
+# `without`. `compute.services.node_facts` reads it.
+ON_NODE = """
+CREATE FUNCTION compute_on_node(
+    node uuid, at timestamptz, grace interval, without uuid,
+    OUT heard boolean, OUT units json, OUT models json, OUT guests json, OUT disk_gb bigint
+) LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+    heard := EXISTS (
+        SELECT FROM nodes_nodeheartbeat beat WHERE beat.node_id = node AND beat.seen_at > at - grace);
+    units := (
+        SELECT json_agg(json_build_array(
+            unit.id, unit.address, unit.alloc_class, unit.gpu_model_id, unit.gpu_count, unit.sellable,
+            unit.not_sellable_reason, unit.gone_at,
+            (SELECT json_agg(gpu.address ORDER BY gpu.address) FROM nodes_gpu gpu
+             WHERE gpu.unit_id = unit.id AND gpu.failed_at IS NOT NULL),
+            (SELECT json_build_array(hold.id, hold.topology_gen, held.released, ARRAY(
+                 SELECT kept.organization_id FROM nodes_holdaudience kept WHERE kept.hold_id = hold.id))
+             FROM nodes_holdunit held JOIN nodes_hold hold ON hold.id = held.hold_id
+             WHERE held.unit_id = unit.id AND held.term @> at),
+            (SELECT json_build_array(vm.id, vm.tier, vm.created_at)
+             FROM compute_claim claim JOIN compute_workload vm ON vm.id = claim.workload_id
+             WHERE claim.unit_id = unit.id),
+            (SELECT json_agg(json_build_array(run.id, run.workload_id) ORDER BY occupancy.id)
+             FROM compute_occupancy occupancy JOIN compute_run run ON run.id = occupancy.run_id
+             WHERE occupancy.unit_id = unit.id AND occupancy.closed_at IS NULL)
+        ) ORDER BY unit.address)
+        FROM nodes_gpuunit unit WHERE unit.node_id = node
+    );
+    models := (
+        SELECT json_agg(json_build_array(model.id, model.name, model.manufacturer, model.vram_gb))
+        FROM nodes_gpumodel model
+        WHERE model.id IN (SELECT unit.gpu_model_id FROM nodes_gpuunit unit WHERE unit.node_id = node)
+    );
+    guests := (
+        SELECT json_agg(json_build_array(
+            run.id, vm.id, vm.guest_mem_mb, vm.guest_vcpu, vm.disk_size_gb, vm.status))
+        FROM compute_run run JOIN compute_workload vm ON vm.id = run.workload_id
+        WHERE run.node_id = node AND run.closed_at IS NULL
+    );
+    disk_gb := (
+        SELECT coalesce(sum(vm.disk_size_gb), 0) FROM compute_workload vm
+        WHERE vm.node_id = node AND vm.status <> 'terminated' AND vm.id IS DISTINCT FROM without
+    );
+END $$;
+"""
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("compute", "0008_offers_by_shape"),
+    ]
+
+    operations = [
+        migrations.RunSQL(ON_NODE, "DROP FUNCTION compute_on_node(uuid, timestamptz, interval, uuid)"),
+        migrations.RunSQL(OPEN_UNITS, "DROP FUNCTION compute_open_units(uuid[], timestamptz, interval)"),
+        migrations.RunSQL(
+            NEWS,
+            "DROP FUNCTION compute_pool_news(uuid, text, uuid[], uuid, timestamptz, interval, integer)",
+        ),
+    ]
