@@ -113,13 +113,21 @@ def shape(
 
 
 def shape_again(
-    share: Share, *, gpu_count: int, vram_gb: int, guest_mem_mb: int | None, disk_gb: int
+    share: Share,
+    *,
+    gpu_count: int,
+    vram_gb: int,
+    guest_mem_mb: int | None,
+    disk_gb: int,
+    new_disk: bool = False,
 ) -> Shape | None:
     """What a VM that was placed before is given when it starts again on a node of that share.
 
     A request above the share starts at the share, if that clears the floor; None when it does not. Its disk
-    is as it is.
+    is as it is; a `new_disk`, on another node, has to fit the share.
     """
+    if new_disk and share.disk_gb is not None and disk_gb > share.disk_gb * gpu_count:
+        return None
     most_mb = None if share.ram_budget_mb is None else largest_guest_mb(share.ram_budget_mb * gpu_count)
     least_mb = floor_mb(vram_gb, gpu_count)
     memory = max(guest_mem_mb or 0, least_mb) if guest_mem_mb is not None else most_mb or least_mb or None

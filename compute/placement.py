@@ -5,7 +5,6 @@ whole units of one GPU model; `sums` says which counts could be met.
 """
 
 import enum
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -179,8 +178,15 @@ def _victims(own_sums: int, taken: Sequence[Option], target: int) -> tuple[UUID,
 
 def _splits(limits: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
     """Every way to take `total` things from groups of those sizes."""
-    ranges = [range(min(limit, total) + 1) for limit in limits]
-    return (take for take in itertools.product(*ranges) if sum(take) == total)
+    if not limits:
+        if not total:
+            yield ()
+        return
+    first, rest = limits[0], limits[1:]
+    # No fewer than the others leave over: what cannot add up is not tried.
+    for take in range(max(0, total - sum(rest)), min(first, total) + 1):
+        for others in _splits(rest, total - take):
+            yield take, *others
 
 
 def _pick(options: Sequence[Option], target: int) -> list[Option]:

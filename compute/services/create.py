@@ -273,6 +273,7 @@ def _refused(
     """What to answer when no node took the VM: whether it could ever be, and if so what is short now."""
     able = [row for row in hardware if sums(row.sizes) >> wanted.gpu_count & 1]
     what = f"{wanted.gpu_count} GPU{'s' if wanted.gpu_count > 1 else ''}"
+    are = "are" if wanted.gpu_count > 1 else "is"
     if not able:
         possible = sorted({count for row in hardware for count in counts(sums(row.sizes))})
         offered = f"Possible are {', '.join(map(str, possible))}." if possible else "None is possible there."
@@ -289,12 +290,12 @@ def _refused(
         )
     if any(refusal.host or refusal.shape for refusal in refusals):
         return Unavailable(
-            f"{what} are free, but not with that much memory and disk now. Ask for less, or try later.",
+            f"{what} {are} free, but not with that much memory and disk now. Ask for less, or try later.",
             code="INSUFFICIENT_HOST_CAPACITY",
         )
     if any(refusal.addresses for refusal in refusals):
         return Unavailable(
-            f"{what} are free, but the InfiniBand fabric of their node has no free address. Try again later.",
+            f"{what} {are} free, but the InfiniBand fabric there has no free address. Try again later.",
             code="INSUFFICIENT_IP_CAPACITY",
         )
     most = max((refusal.largest for refusal in refusals), default=0)

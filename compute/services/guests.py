@@ -45,7 +45,8 @@ def note_guests(guests: Sequence[Said]) -> None:
         return
     known = GuestState.objects.in_bulk(list(told))
     changed = []
-    for run_id, values in told.items():
+    # In one order, lest two reports of a node at one moment wait for each other.
+    for run_id, values in sorted(told.items()):
         state = known.get(run_id) or GuestState(run_id=run_id)
         if run_id in known and all(getattr(state, name) == value for name, value in values.items()):
             continue

@@ -17,7 +17,7 @@ from compute.services.place import start_again
 from compute.services.pods_admission import admit, require_online
 from compute.services.room import Refusal, Wanted, find_room, options_for
 from compute.services.transitions import move
-from nodes.models import GpuUnit, Node
+from nodes.models import GpuUnit
 from nodes.services.locking import LockedNode
 from nodes.services.survey import UnitFacts
 from openrelay.errors import Conflict, Invalid, Unavailable
@@ -65,7 +65,7 @@ def restart(*, caller: Caller, workload_id: UUID) -> Workload:
                 raise Unavailable(why, code=rules.busy)
             _reboot(held, now, workload)
         elif workload.status in (states.STOPPED, states.FAILED):
-            elsewhere = _disk_is_gone(held.node, workload)
+            elsewhere = _disk_is_gone(held, workload)
             if not elsewhere:
                 _take_back(held, now, workload, rules)
         else:
@@ -197,8 +197,11 @@ def _gpus_failed(addresses: Sequence[str]) -> str:
     return f"GPUs {', '.join(addresses)} have failed"
 
 
-def _disk_is_gone(node: Node, workload: Workload) -> bool:
-    return node.removed_at is not None or workload.status_reason == states.NODE_REMOVED
+def _disk_is_gone(held: LockedNode, workload: Workload) -> bool:
+    node = held.node
+    # From its announced end on a node is gone, whether or not a task has removed it yet.
+    ended = node.terminate_at is not None and node.terminate_at <= held.at
+    return ended or node.removed_at is not None or workload.status_reason == states.NODE_REMOVED
 
 
 def _deploy_elsewhere(caller: Caller, workload: Workload) -> None:

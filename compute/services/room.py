@@ -166,7 +166,7 @@ def _gpus(units: Sequence[UnitFacts], alloc_class: str) -> int:
 
 def shape_for(wanted: Wanted, each: Share, *, vram_gb: int, node_gpus: int) -> Shape | None:
     """What the workload is given on a node of that share and so many GPUs; None when it asks for more."""
-    again = wanted.again if wanted.disk_is_there else None
+    again = wanted.again
     if wanted.pod:
         return pod_shape(
             each,
@@ -183,6 +183,7 @@ def shape_for(wanted: Wanted, each: Share, *, vram_gb: int, node_gpus: int) -> S
             vram_gb=vram_gb,
             guest_mem_mb=wanted.guest_mem_mb,
             disk_gb=wanted.disk_gb or again.disk_size_gb,
+            new_disk=not wanted.disk_is_there,
         )
     return shape(
         each,

@@ -309,6 +309,21 @@ def test_a_vm_whose_node_was_removed_deploys_afresh_elsewhere(world: World) -> N
     consistent()
 
 
+def test_deployed_elsewhere_it_has_what_its_gpus_come_with_there(world: World) -> None:
+    made, large = stopped(world), stopped(world, diskSizeGb=2000)
+    had = made.guest_mem_mb
+    owner_sets(world, world.node, "removed")
+    host = {**factories.report(0, sequence=1)["host"], "ramMb": 800 * 1024, "diskTotalGb": 8000}
+    new = factories.node(world.provider, 0)
+    factories.inventory(new, 8, host=host)
+    assert act(world, made, "restart").status_code == 200
+    made.refresh_from_db()
+    assert made.node_id == new.pk
+    assert made.guest_mem_mb == made.requested_guest_mem_mb < had
+    refused(act(world, large, "restart"), 503, "INSUFFICIENT_GPU_CAPACITY", "diskSizeGb")
+    consistent()
+
+
 # Rights of now
 
 

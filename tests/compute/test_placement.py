@@ -145,3 +145,12 @@ def test_a_count_is_met_by_whole_units_of_one_model() -> None:
 def test_a_node_full_of_mixed_spot_workloads_is_decided_quickly() -> None:
     options = [option(index, 1 + index % 3, Standing.OWN_SPOT, victim=index // 2) for index in range(24)]
     assert choose(options, 30) is not None
+
+
+def test_among_sixty_workloads_of_as_many_shapes_the_one_that_is_enough_goes() -> None:
+    options = [
+        option(index, 1 + index, Standing.OWN_SPOT, victim=index) for index in range(60) if index % 7 != 3
+    ]
+    choice = choose(options, 59)
+    assert choice is not None
+    assert [len(choice.victims), len(choice.options)] == [1, 1]

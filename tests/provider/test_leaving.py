@@ -152,6 +152,23 @@ def test_what_comes_to_run_on_a_leaving_node_is_told(provider: Provider, world: 
     assert state(vm) == ("running", f"node leaving at {after(clock, 600)}")
 
 
+def test_a_stopped_vm_deploys_elsewhere_from_its_nodes_end_on_whoever_has_worked(
+    provider: Provider, world: World, node: Node, vm: Workload, clock: Any
+) -> None:
+    clock.freeze()
+    api = world.client(world.provider)
+    assert api.post(f"/v1/vms/{vm.pk}/stop").status_code == 200
+    provider.offboard(node, noticeSeconds=600)
+    refused(api.post(f"/v1/vms/{vm.pk}/restart"), 503, "VM_NODE_BUSY", "no new work")
+    clock.advance(600)
+    factories.online(node, world.node)
+    answer = api.post(f"/v1/vms/{vm.pk}/restart")
+    assert answer.status_code == 200, answer.content
+    tasks.sweep_leaving_nodes()
+    assert state(vm) == ("deploying", "user_restarted")
+    assert vm.node_id == world.node.pk
+
+
 @pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
 def test_for_who_is_no_node_there_is_nothing(world: World, method: str) -> None:
     for org in (factories.platform(), world.provider, world.tenant):
