@@ -56,9 +56,21 @@ BEGIN
     ) open ON true;
 END $$;
 """
+# The transactions that a snapshot does not see though they are older than its end: those that ran at the time, and
+# this very one, whose changes are in no snapshot of its own.
+UNSEEN = """
+CREATE FUNCTION compute_unseen(taken pg_snapshot) RETURNS bigint[] LANGUAGE sql STABLE AS $$
+    SELECT array_append(
+        ARRAY(SELECT xip::text::bigint FROM pg_snapshot_xip(taken) xip),
+        pg_current_xact_id_if_assigned()::text::bigint)
+$$;
+"""
 # What a reader does not know yet of the pool, who read the offers of version `known` and was told what changed
 # up to the snapshot `seen`: nodes changed since, those fallen silent or heard again, and those it asks for
 # `again`, each as `compute_open_units` has it. `asker` may be null; `own` is where something is reserved to it.
+#
+# What a snapshot does not see is what began after it and what ran at the time: found by number, however long
+# the oldest of those ran.
 NEWS = """
 CREATE FUNCTION compute_pool_news(
     known uuid, seen text, again uuid[], asker uuid, at timestamptz, grace interval, most integer,
@@ -67,8 +79,7 @@ CREATE FUNCTION compute_pool_news(
 DECLARE
     state record;
     taken pg_snapshot;
-    lowest bigint;
-    mine bigint := pg_current_xact_id_if_assigned()::text::bigint;
+    highest bigint;
     told uuid[];
 BEGIN
     SELECT s.version, s.surveyed_at, s.checked_at, s.next_term_at, s.snapshot, s.silent INTO state
@@ -76,31 +87,29 @@ BEGIN
     IF NOT FOUND THEN RETURN; END IF;
     version := state.version;
     seen_now := pg_current_snapshot()::text;
-    IF known IS DISTINCT FROM version THEN
-        seen := state.snapshot;
-        again := '{}';
-    END IF;
-    taken := seen;
-    lowest := pg_snapshot_xmin(taken)::text::bigint;
+    taken := CASE WHEN version = known THEN seen ELSE state.snapshot END;
+    highest := pg_snapshot_xmax(taken)::text::bigint;
     told := ARRAY(
-        SELECT c.node_id FROM compute_nodechange c
-        WHERE c.xid >= lowest AND (c.xid = mine OR NOT pg_visible_in_snapshot(c.xid::text::xid8, taken))
+        SELECT c.node_id FROM compute_nodechange c WHERE c.xid >= highest
+        UNION ALL
+        SELECT c.node_id FROM compute_nodechange c WHERE c.xid < highest AND c.xid = ANY(compute_unseen(taken))
         LIMIT most
     );
     -- Of another cluster, or of a clock that was set back; not looked after for a while, or a hold has begun or
     -- ended; too much has changed, or every node has.
-    usable := pg_snapshot_xmax(taken) <= pg_snapshot_xmax(pg_current_snapshot())
+    usable := highest <= pg_snapshot_xmax(seen_now::pg_snapshot)::text::bigint
         AND state.surveyed_at <= at + interval '1 second'
         AND state.checked_at >= at - interval '15 seconds'
         AND coalesce(state.next_term_at > at, true)
         AND cardinality(told) < most
         AND NOT '00000000-0000-0000-0000-000000000000' = ANY(told);
     IF NOT usable THEN RETURN; END IF;
-    told := told || again || ARRAY(
+    told := told || ARRAY(
         SELECT beat.node_id FROM nodes_nodeheartbeat beat
         WHERE beat.seen_at > state.surveyed_at - grace AND beat.seen_at <= at - grace
         LIMIT most
     );
+    IF version = known THEN told := told || again; END IF;
     IF state.silent BETWEEN 1 AND 200 THEN
         told := told || ARRAY(
             SELECT offer.node_id FROM compute_nodeoffer offer
@@ -111,17 +120,76 @@ BEGIN
     END IF;
     IF asker IS NOT NULL THEN
         own := ARRAY(
-            SELECT DISTINCT hold.node_id FROM nodes_holdaudience audience
+            SELECT hold.node_id FROM nodes_holdaudience audience
             JOIN nodes_hold hold ON hold.id = audience.hold_id
             WHERE audience.organization_id = asker AND hold.term @> at
         );
     END IF;
-    IF told <> '{}' THEN
+    IF cardinality(told) > 0 THEN
         news := (
             SELECT json_agg(json_build_array(open.node_id, open.gpu_model_id, open.sizes, open.on_market,
                 CASE open.until WHEN 'infinity' THEN 9e15 WHEN '-infinity' THEN 0
                 ELSE trunc(extract(epoch FROM open.until) * 1000000) END))
             FROM compute_open_units(told, at, grace) open
+        );
+    END IF;
+END $$;
+"""
+# The same for readers of availability, as 0006 has it, but found by number.
+FRESHNESS = """
+CREATE OR REPLACE FUNCTION compute_freshness(
+    asker uuid, at timestamptz, grace interval, most integer, thorough boolean,
+    OUT version uuid, OUT worthless boolean, OUT due boolean, OUT stale uuid[], OUT marks bigint[],
+    OUT own uuid[]
+) LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+    state record;
+    taken pg_snapshot;
+    highest bigint;
+BEGIN
+    SELECT s.version, s.surveyed_at, s.checked_at, s.next_term_at, s.snapshot, s.silent INTO state
+    FROM compute_availabilitystate s WHERE s.id = 1;
+    IF NOT FOUND THEN RETURN; END IF;
+    version := state.version;
+    taken := state.snapshot;
+    highest := pg_snapshot_xmax(taken)::text::bigint;
+    -- Of another cluster, where these transactions are still to come; or of a clock that was set back.
+    worthless := highest > pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+        OR state.surveyed_at > at + interval '1 second';
+    -- Nobody has looked for a while, or a hold has begun or ended.
+    due := state.checked_at < at - interval '15 seconds' OR coalesce(state.next_term_at <= at, false);
+    SELECT coalesce(array_agg(c.node_id), '{}'), coalesce(array_agg(c.xid), '{}') INTO stale, marks FROM (
+        SELECT c.node_id, c.xid FROM compute_nodechange c WHERE c.xid >= highest
+        UNION ALL
+        SELECT c.node_id, c.xid FROM compute_nodechange c
+        WHERE c.xid < highest AND c.xid = ANY(compute_unseen(taken))
+        LIMIT most
+    ) c;
+    stale := stale || ARRAY(
+        SELECT beat.node_id FROM nodes_nodeheartbeat beat
+        WHERE beat.seen_at > state.surveyed_at - grace AND beat.seen_at <= at - grace
+        LIMIT most
+    );
+    IF thorough OR state.silent BETWEEN 1 AND 200 THEN
+        stale := stale || ARRAY(
+            SELECT offer.node_id FROM compute_nodeoffer offer
+            JOIN nodes_nodeheartbeat beat ON beat.node_id = offer.node_id
+            WHERE NOT offer.online AND beat.seen_at > at - grace
+            LIMIT most
+        );
+    END IF;
+    IF thorough AND state.next_term_at <= at THEN
+        stale := stale || ARRAY(
+            SELECT hold.node_id FROM nodes_hold hold
+            WHERE (lower(hold.term) > state.surveyed_at AND lower(hold.term) <= at)
+               OR (upper(hold.term) > state.surveyed_at AND upper(hold.term) <= at)
+        );
+    END IF;
+    IF asker IS NOT NULL THEN
+        own := ARRAY(
+            SELECT hold.node_id FROM nodes_holdaudience audience
+            JOIN nodes_hold hold ON hold.id = audience.hold_id
+            WHERE audience.organization_id = asker AND hold.term @> at
         );
     END IF;
 END $$;
@@ -181,6 +249,8 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.RunSQL(UNSEEN, "DROP FUNCTION compute_unseen(pg_snapshot) CASCADE"),
+        migrations.RunSQL(FRESHNESS, migrations.RunSQL.noop),
         migrations.RunSQL(ON_NODE, "DROP FUNCTION compute_on_node(uuid, timestamptz, interval, uuid)"),
         migrations.RunSQL(OPEN_UNITS, "DROP FUNCTION compute_open_units(uuid[], timestamptz, interval)"),
         migrations.RunSQL(
