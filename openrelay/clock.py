@@ -1,9 +1,12 @@
 """PostgreSQL's clock, the only one that decides anything."""
 
 import datetime as dt
+from typing import Any
 
 from django.conf import settings
-from django.db import connection, models
+from django.db import models
+
+from openrelay.rows import NOTHING, Reading, query
 
 
 class Now(models.Func):
@@ -21,10 +24,14 @@ def read() -> dt.datetime:
     Inside a transaction call it after the lock is held: a time evaluated in the locking statement may be
     older than the wait for the lock.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {settings.CLOCK_SQL}")
-        at: dt.datetime = cursor.fetchone()[0]
+    at, _ = read_with(NOTHING)
     return at
+
+
+def read_with(also: Reading) -> tuple[dt.datetime, Any]:
+    """`read`, and what `also` reads, in the same statement."""
+    ((at, value),) = query(f"SELECT {settings.CLOCK_SQL}, {also.sql}", also.params)
+    return at, value
 
 
 def rfc3339(moment: dt.datetime) -> str:

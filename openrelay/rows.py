@@ -1,11 +1,11 @@
-"""Rows by statements that are compiled once.
+"""Rows by statements that are written once.
 
 The ORM compiles its SQL anew each time, which costs more than most of these queries take. For the few that
 every change runs under its lock, and no others. Columns come as Django stores them, which excludes models
 with JSON fields from being read so.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -15,6 +15,27 @@ from django.db import connection, models
 M = TypeVar("M", bound=models.Model)
 T = TypeVar("T")
 Row = tuple[Any, ...]
+
+
+def query(statement: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
+    """The rows of a statement that never changes; see `DatabaseWrapper.query`."""
+    found: list[Row] = connection.query(statement, params)  # type: ignore[attr-defined]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One value that another's statement reads along with its own: a scalar subquery that never changes.
+
+    A change reads its rights and the clock under its lock in any case; what else it needs then comes with
+    them, in the same snapshot, instead of costing everybody who waits another round trip.
+    """
+
+    sql: str
+    params: tuple[Any, ...] = ()
+
+
+NOTHING = Reading("NULL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +49,7 @@ class Question(Generic[T]):
 
 def ask(question: Question[T]) -> T:
     """The question's answer."""
-    with connection.cursor() as cursor:
-        cursor.execute(question.sql, question.params)
-        return question.read(cursor.fetchall())
+    return question.read(query(question.sql, question.params))
 
 
 def ask_all(*questions: Question[Any]) -> list[Any]:
@@ -52,23 +71,11 @@ def ask_all(*questions: Question[Any]) -> list[Any]:
     return answers
 
 
-def fetch(
-    model: type[M], tail: str, params: Sequence[Any], *, extra: tuple[str, str] | None = None
-) -> list[M]:
-    """Instances of `model` by `SELECT` of every column, followed by `tail` ("WHERE … FOR UPDATE").
-
-    `extra` is the name and the SQL of one more attribute to give them.
-    """
-    more = f", {extra[1]}" if extra else ""
+def fetch(model: type[M], tail: str, params: Sequence[Any]) -> list[M]:
+    """Instances of `model` by `SELECT` of every column, followed by `tail` ("WHERE … FOR UPDATE")."""
     table = connection.ops.quote_name(model._meta.db_table)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {columns(model)}{more} FROM {table} {tail}", params)  # noqa: S608
-        rows = cursor.fetchall()
-    found = [build(model, row) for row in rows]
-    if extra:
-        for instance, row in zip(found, rows, strict=True):
-            setattr(instance, extra[0], row[-1])
-    return found
+    rows = query(f"SELECT {columns(model)} FROM {table} {tail}", params)  # noqa: S608  (our own models)
+    return [build(model, row) for row in rows]
 
 
 @cache

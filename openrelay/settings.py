@@ -107,14 +107,17 @@ TEMPLATES = [
 DATABASES = {
     "default": {
         **env.db_url("DATABASE_URL", default="postgres://postgres@127.0.0.1:5432/openrelay"),
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "openrelay.database",
         "ATOMIC_REQUESTS": False,
         # Server-side cursors outlive a statement, which a transaction-mode pooler cannot give.
         "DISABLE_SERVER_SIDE_CURSORS": True,
-        # A connection that died with a restarted database is noticed before a request gets it.
-        "CONN_HEALTH_CHECKS": True,
     }
 }
+# Whether the statements that everybody waits for are prepared. Behind a transaction-mode pooler only when it
+# keeps track of them, as PgBouncer does from 1.22 on.
+DATABASE_PREPARES = env.bool("DATABASE_PREPARES", default=False)
+if DATABASE_PREPARES:
+    DATABASES["default"].setdefault("OPTIONS", {})["prepare_threshold"] = 0
 DATABASE_POOL_SIZE = env.int("DATABASE_POOL_SIZE", default=0)
 if DATABASE_POOL_SIZE:
     DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
@@ -125,6 +128,9 @@ if DATABASE_POOL_SIZE:
     }
 else:
     DATABASES["default"]["CONN_MAX_AGE"] = 60
+    # A connection that died with a restarted database is noticed before a task gets it. The pool's are looked
+    # at by our own backend, at less cost.
+    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The SQL that reads the clock. Only test settings put another one here.

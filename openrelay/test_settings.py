@@ -6,6 +6,7 @@ if "DATABASE_URL" not in os.environ:
     # Tests bring their own services; the home of a running OpenRelay in this checkout is not theirs to use.
     os.environ["OPENRELAY_HOME"] = os.path.join(os.path.dirname(__file__), "..", ".pytest_cache", "home")
 os.environ.setdefault("SECRET_KEY", "a-secret-for-tests-only-" + "0" * 40)
+os.environ.setdefault("DATABASE_PREPARES", "true")
 os.environ.setdefault("REDIS_PREFIX", "openrelay-test:")
 
 from openrelay.settings import *  # noqa: F403

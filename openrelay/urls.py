@@ -8,12 +8,13 @@ from openrelay import health
 from openrelay.api import handler
 from openrelay.api.schema import views as schema
 
+# What is asked most and must be quickest comes first.
 v1 = [
+    path("", include("reservations.api.urls")),
+    path("", include("compute.api.urls")),
+    path("", include("nodes.api.urls")),
     path("", include("openrelay.identity.api.urls")),
     path("", include("openrelay.audit.api.urls")),
-    path("", include("nodes.api.urls")),
-    path("", include("compute.api.urls")),
-    path("", include("reservations.api.urls")),
 ]
 
 urlpatterns = [

@@ -72,7 +72,7 @@ BUDGETS = {
     "agent_work": 7,
 }
 
-CHANGES = {"reserve": 7, "amend": 15, "reaffirm": 17, "release": 11, "reclaim": 12, "cancel": 11}
+CHANGES = {"reserve": 5, "amend": 15, "reaffirm": 17, "release": 11, "reclaim": 12, "cancel": 11}
 
 
 # What fills each list with `number` rows

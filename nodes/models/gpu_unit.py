@@ -7,6 +7,28 @@ from django.db import models
 from nodes.querysets import GpuUnitQuerySet
 from openrelay.ids import new_id
 
+# The classes of unit that can be reserved: passed through to a VM whole, or given to a pod by the runtime.
+VFIO_GROUP = "vfio-group"
+DEVICE_REQUEST = "device-request"
+RESERVABLE_CLASSES = (VFIO_GROUP, DEVICE_REQUEST)
+
+
+def why_not_reservable(
+    *, gone: bool, alloc_class: str, sellable: bool, not_sellable_reason: str, failed: Sequence[str]
+) -> str:
+    """Why a unit's hardware cannot be reserved, as a sentence's end; empty when it can.
+
+    Speaks of the hardware alone: a unit that is reserved or claimed is reservable all the same. A unit with
+    a failed GPU (`failed` has their addresses) is off the market until its agent reports it healthy again.
+    """
+    if gone:
+        return "it is gone from the node"
+    if alloc_class not in RESERVABLE_CLASSES:
+        return f"its class {alloc_class} cannot be reserved"
+    if not sellable:
+        return not_sellable_reason or "it is not for sale"
+    return f"its GPU {', '.join(failed)} failed" if failed else ""
+
 
 class GpuUnit(models.Model):
     """One IOMMU group of a node, with the GPUs that go together.
@@ -15,9 +37,9 @@ class GpuUnit(models.Model):
     and is found again when it returns.
     """
 
-    VFIO_GROUP = "vfio-group"
-    DEVICE_REQUEST = "device-request"
-    RESERVABLE_CLASSES = (VFIO_GROUP, DEVICE_REQUEST)
+    VFIO_GROUP = VFIO_GROUP
+    DEVICE_REQUEST = DEVICE_REQUEST
+    RESERVABLE_CLASSES = RESERVABLE_CLASSES
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     node = models.ForeignKey("nodes.Node", models.PROTECT, related_name="units")
@@ -60,26 +82,18 @@ class GpuUnit(models.Model):
 
     @property
     def not_reservable_reason(self) -> str:
-        """Why its hardware cannot be reserved, as a sentence's end; empty when it can.
-
-        Speaks of the hardware alone: a unit that is reserved or claimed is reservable all the same.
-        """
-        if self.gone_at is not None:
-            return "it is gone from the node"
-        if self.alloc_class not in self.RESERVABLE_CLASSES:
-            return f"its class {self.alloc_class} cannot be reserved"
-        if not self.sellable:
-            return self.not_sellable_reason or "it is not for sale"
-        return ""
+        """Why it cannot be reserved whatever its GPUs' health; empty when it can."""
+        return self.why_not_reservable(())
 
     def why_not_reservable(self, failed: Sequence[str]) -> str:
-        """`not_reservable_reason`, or that its GPUs at the addresses in `failed` failed.
-
-        A unit with a failed GPU is withdrawn from sale until its agent reports it healthy again.
-        """
-        if self.not_reservable_reason or not failed:
-            return self.not_reservable_reason
-        return f"its GPU {', '.join(failed)} failed"
+        """Why it cannot be reserved while its GPUs at the addresses in `failed` failed; see the function."""
+        return why_not_reservable(
+            gone=self.gone_at is not None,
+            alloc_class=self.alloc_class,
+            sellable=self.sellable,
+            not_sellable_reason=self.not_sellable_reason,
+            failed=failed,
+        )
 
 
 class Gpu(models.Model):

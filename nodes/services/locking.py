@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -13,8 +14,8 @@ from openrelay import clock
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.errors import NotFound
 from openrelay.identity.caller import Caller
-from openrelay.identity.services.callers import reread
-from openrelay.rows import fetch
+from openrelay.identity.services.callers import reread, reread_with
+from openrelay.rows import NOTHING, Reading, fetch
 
 _LOCK = "WHERE id = %s FOR NO KEY UPDATE"
 _FIRST = (
@@ -24,10 +25,14 @@ _FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class LockedNode:
-    """A node whose row this transaction holds, and the one moment at which it decides."""
+    """A node whose row this transaction holds, and the one moment at which it decides.
+
+    `read` is what was to be read at that moment.
+    """
 
     node: Node
     at: datetime
+    read: Any = None
 
 
 def lock(node_id: UUID) -> Node | None:
@@ -64,8 +69,10 @@ def locked(node_id: UUID) -> Iterator[LockedNode]:
 
 
 @contextmanager
-def locked_for(node_id: UUID, caller: Caller, *, once: Once = NO_KEY) -> Iterator[tuple[LockedNode, Caller]]:
-    """One transaction for `caller`: take `once`, lock the node, read clock and rights.
+def locked_for(
+    node_id: UUID, caller: Caller, *, once: Once = NO_KEY, reading: Reading = NOTHING
+) -> Iterator[tuple[LockedNode, Caller]]:
+    """One transaction for `caller`: take `once`, lock the node, read clock and rights, and `reading`.
 
     Raises NotFound when there is no such node, and what `reread` and `once.begin` raise.
     """
@@ -74,8 +81,8 @@ def locked_for(node_id: UUID, caller: Caller, *, once: Once = NO_KEY) -> Iterato
         node = lock(node_id)
         if node is None:
             raise NotFound()
-        caller, at = reread(caller)
-        yield LockedNode(node, at), caller
+        caller, at, read = reread_with(caller, reading)
+        yield LockedNode(node, at, read), caller
 
 
 @contextmanager

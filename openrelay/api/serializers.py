@@ -7,21 +7,27 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+from django.core.validators import ProhibitNullCharactersValidator
 from rest_framework import serializers
 from rest_framework.fields import SkipField, empty, get_error_detail
 from rest_framework.settings import api_settings
+from rest_framework.validators import ProhibitSurrogateCharactersValidator
 
 from openrelay.errors import Invalid
 from openrelay.ids import parse_id
 
 _SHOWN_AT_MOST: Final = 5
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+# Also half a surrogate pair, which is no character and cannot be stored.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _RFC3339 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
 
 #: What DRF's own messages become after a field's name.
 _COMMON: Final = {"required": "is required", "null": "must not be null"}
+
+
+_CHARACTER_VALIDATORS = (ProhibitNullCharactersValidator, ProhibitSurrogateCharactersValidator)
 
 
 def _in_query(field: serializers.Field) -> bool:
@@ -47,6 +53,10 @@ class StrictCharField(serializers.CharField):
         kwargs.setdefault("trim_whitespace", False)
         kwargs.setdefault("max_length", 1000)
         super().__init__(**kwargs)
+        # What DRF looks for character by character is looked for below at once.
+        self.validators = [
+            validator for validator in self.validators if not isinstance(validator, _CHARACTER_VALIDATORS)
+        ]
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):

@@ -100,6 +100,10 @@ class Supervisor:
         self.env = {
             **self.given,
             **settings,
+            # Our own server is spoken to directly; before another one there may be a pooler.
+            "DATABASE_PREPARES": self.given.get(
+                "DATABASE_PREPARES", str(not self.given.get("DATABASE_URL")).lower()
+            ),
             "OPENRELAY_HOME": str(self.home.path),
             "DJANGO_SETTINGS_MODULE": self.given.get("DJANGO_SETTINGS_MODULE", "openrelay.settings"),
             "PYTHONUNBUFFERED": "1",

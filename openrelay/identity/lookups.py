@@ -7,13 +7,14 @@ import datetime as dt
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
 
 from openrelay.identity.caller import Place
 from openrelay.identity.roles import HeldRole, builtin
+from openrelay.rows import NOTHING, Reading, query
 
 # One of the organization's own roles, where that is what the place has.
 _OWN = "own.id, own.name, own.permissions, own.ip_ranges, own.endpoints, own.model_ids"
@@ -21,7 +22,7 @@ _OWN = "own.id, own.name, own.permissions, own.ip_ranges, own.endpoints, own.mod
 _KEY = """
 SELECT key.id, key.name, key.prefix, key.permissions, key.ip_ranges, key.expires_at, key.revoked_at,
        key.last_used_at, org.id, org.name, org.is_platform_ops, key.created_by_id,
-       maker.is_active, place.role, {own}, key.endpoints, key.model_ids, {now}
+       maker.is_active, place.role, {own}, key.endpoints, key.model_ids, {now}, {also}
 FROM identity_apikey key
 JOIN identity_organization org ON org.id = key.organization_id
 LEFT JOIN identity_user maker ON maker.id = key.created_by_id
@@ -33,7 +34,7 @@ WHERE key.{column} = %s
 
 _SESSION = """
 SELECT session.id, session.organization_id, session.expires_at, session.revoked_at,
-       person.id, person.is_active, org.id, org.name, org.is_platform_ops, place.role, {own}, {now}
+       person.id, person.is_active, org.id, org.name, org.is_platform_ops, place.role, {own}, {now}, {also}
 FROM identity_sessiontoken session
 JOIN identity_user person ON person.id = session.user_id
 LEFT JOIN identity_membership place ON place.user_id = person.id AND place.joined_at IS NOT NULL
@@ -45,7 +46,7 @@ ORDER BY org.name, org.id
 
 _PERSON = """
 SELECT NULL, NULL, NULL, NULL, person.id, person.is_active,
-       org.id, org.name, org.is_platform_ops, place.role, {own}, {now}
+       org.id, org.name, org.is_platform_ops, place.role, {own}, {now}, {also}
 FROM identity_user person
 LEFT JOIN identity_membership place ON place.user_id = person.id AND place.joined_at IS NOT NULL
 LEFT JOIN identity_organization org ON org.id = place.organization_id
@@ -57,7 +58,10 @@ ORDER BY org.name, org.id
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """A key as it is stored, with its organization and its maker's place there, at the time `at`."""
+    """A key as it is stored, with its organization and its maker's place there, at the time `at`.
+
+    `also` is what was to be read along with it.
+    """
 
     id: uuid.UUID
     name: str
@@ -75,11 +79,15 @@ class KeyFacts:
     created_by: uuid.UUID | None
     maker_role: HeldRole | None
     at: dt.datetime
+    also: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """A person with every organization they have joined, and the session they came by, at the time `at`."""
+    """A person with every organization they have joined, and the session they came by, at the time `at`.
+
+    `also` is what was to be read along with them.
+    """
 
     session_id: uuid.UUID | None
     organization_id: uuid.UUID | None
@@ -89,18 +97,27 @@ class SessionFacts:
     user_is_active: bool
     places: tuple[Place, ...]
     at: dt.datetime
+    also: Any = None
 
 
-def key_by(column: str, value: uuid.UUID | str) -> KeyFacts | None:
+@cache
+def _statement(template: str, column: str, now: str, also: str) -> str:
+    return template.format(own=_OWN, now=now, column=column, also=also)
+
+
+def _ask(template: str, column: str, value: uuid.UUID | str, also: Reading) -> list[tuple[Any, ...]]:
+    return query(_statement(template, column, settings.CLOCK_SQL, also.sql), [*also.params, value])
+
+
+def key_by(column: str, value: uuid.UUID | str, also: Reading = NOTHING) -> KeyFacts | None:
     """The key whose `column` ("sha256" or "id") is `value`, in one query."""
-    with connection.cursor() as cursor:
-        cursor.execute(_KEY.format(own=_OWN, now=settings.CLOCK_SQL, column=column), [value])
-        row = cursor.fetchone()
-    if row is None:
+    rows = _ask(_KEY, column, value, also)
+    if not rows:
         return None
+    row = rows[0]
     (key_id, name, prefix, permissions, ip_ranges, expires_at, revoked_at, last_used_at) = row[:8]
     (organization_id, organization_name, is_platform_ops, created_by, maker_is_active) = row[8:13]
-    endpoints, models, at = row[20:]
+    endpoints, models, at, read = row[20:]
     return KeyFacts(
         id=key_id,
         name=name,
@@ -118,23 +135,22 @@ def key_by(column: str, value: uuid.UUID | str) -> KeyFacts | None:
         created_by=created_by,
         maker_role=_held(row[13:20]) if maker_is_active else None,
         at=at,
+        also=read,
     )
 
 
-def session_by(column: str, value: uuid.UUID | str) -> SessionFacts | None:
+def session_by(column: str, value: uuid.UUID | str, also: Reading = NOTHING) -> SessionFacts | None:
     """The session whose `column` ("sha256" or "id") is `value`, in one query."""
-    return _person(_SESSION, column, value)
+    return _person(_SESSION, column, value, also)
 
 
-def person_by_id(user_id: uuid.UUID) -> SessionFacts | None:
+def person_by_id(user_id: uuid.UUID, also: Reading = NOTHING) -> SessionFacts | None:
     """A person who came without a session token, by the console's own cookie, in one query."""
-    return _person(_PERSON, "id", user_id)
+    return _person(_PERSON, "id", user_id, also)
 
 
-def _person(sql: str, column: str, value: uuid.UUID | str) -> SessionFacts | None:
-    with connection.cursor() as cursor:
-        cursor.execute(sql.format(own=_OWN, now=settings.CLOCK_SQL, column=column), [value])
-        rows = cursor.fetchall()
+def _person(template: str, column: str, value: uuid.UUID | str, also: Reading) -> SessionFacts | None:
+    rows = _ask(template, column, value, also)
     if not rows:
         return None
     session_id, organization_id, expires_at, revoked_at, user_id, is_active = rows[0][:6]
@@ -151,6 +167,7 @@ def _person(sql: str, column: str, value: uuid.UUID | str) -> SessionFacts | Non
             if row[6] is not None and (held := _held(row[9:16])) is not None
         ),
         at=rows[0][16],
+        also=rows[0][17],
     )
 
 

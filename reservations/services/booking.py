@@ -1,6 +1,6 @@
 """Making a reservation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -8,15 +8,15 @@ from uuid import UUID
 from django.db import IntegrityError
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
-from nodes.models import GpuUnit, Hold, Node
+from nodes.models import Hold, Node
+from nodes.services.hardware import UnitHardware, hardware, units_of
 from nodes.services.locking import locked_for
 from openrelay.api.idempotency import NO_KEY, Once
-from openrelay.audit.services.record import record
+from openrelay.audit.services.record import AuditEntry
 from openrelay.clock import rfc3339
 from openrelay.errors import Invalid
 from openrelay.identity.caller import Caller
 from openrelay.ids import new_id
-from openrelay.rows import fetch
 from reservations.models import Reservation
 from reservations.querysets import Status
 from reservations.services import announcing, contracts
@@ -24,12 +24,6 @@ from reservations.services.writing import insert
 
 # A start so little in the past is a slow request, not a wish to reserve the past.
 START_GRACE = timedelta(seconds=60)
-
-# The addresses of a unit's failed GPUs.
-_FAILED = """ARRAY(
-    SELECT gpu.address FROM nodes_gpu gpu
-    WHERE gpu.unit_id = nodes_gpuunit.id AND gpu.failed_at IS NOT NULL ORDER BY gpu.address
-)"""
 
 
 def reserve(
@@ -55,13 +49,13 @@ def reserve(
     RESERVATION_OVERLAP.
     """
     try:
-        with locked_for(node_id, caller, once=once) as (held, caller):
+        with locked_for(node_id, caller, once=once, reading=units_of(node_id)) as (held, caller):
             contracts.require_operator(caller)
             node, at = held.node, held.at
             _require_enrolled(node, at)
             start = _start(starts_at, at)
             contracts.require_end_after(ends_at, start, at)
-            units = _reservable_units(node, unit_ids)
+            units = _reservable(hardware(held.read), unit_ids)
             contracts.require_audience(allowed_org_ids)
             audience = contracts.org_ids([*allowed_org_ids, str(contracts.platform_id(caller))])
             managers = contracts.org_ids(managing_org_ids)
@@ -77,19 +71,19 @@ def reserve(
                 updated_at=at,
                 pinned_at=at,
             )
-            known = insert(reservation, units, audience, managers)
-            contracts.require_known([*audience, *managers], known)
             _complete(reservation, audience, managers, [unit.address for unit in units], at)
-            record(
-                caller.actor,
-                "reservation.created",
+            entry = AuditEntry(
+                actor=caller.actor,
+                event="reservation.created",
                 target_type="reservation",
-                target_id=str(reservation.pk),
+                target_id=reservation.pk,
                 org_id=node.organization_id,
                 after=snapshot(reservation),
                 reason=reason,
                 at=at,
             )
+            known = insert(reservation, [unit.id for unit in units], audience, managers, entry)
+            contracts.require_known([*audience, *managers], known)
             announcing.wake(reservation, at)
             once.store(reservation)
             return reservation
@@ -98,7 +92,7 @@ def reserve(
         if not contracts.is_overlap(error):
             raise
         contracts.require_known([*audience, *managers], contracts.known_organizations([*audience, *managers]))
-        found = contracts.clashes([unit.pk for unit in units], DateTimeTZRange(start, ends_at))
+        found = contracts.clashes([UUID(unit.id) for unit in units], DateTimeTZRange(start, ends_at))
         raise contracts.overlap(found, caller) from error
 
 
@@ -136,12 +130,13 @@ def _start(wanted: datetime | None, at: datetime) -> datetime:
     return max(wanted, at)
 
 
-def _reservable_units(node: Node, unit_ids: Sequence[str]) -> list[GpuUnit]:
-    """The named units, once each and by address, when each of them and their node can be reserved."""
+def _reservable(here: Mapping[str, UnitHardware], unit_ids: Sequence[str]) -> list[UnitHardware]:
+    """The named units, once each and by address, when each of them and their node can be reserved.
+
+    `here` has every unit of the node by address.
+    """
     if not unit_ids:
         raise Invalid("unitIds is empty. Name at least one GPU unit of the node by its PCI address.")
-    rows = fetch(GpuUnit, "WHERE node_id = %s ORDER BY address", [node.pk], extra=("failed", _FAILED))
-    here: dict[str, Any] = {unit.address: unit for unit in rows}
     wanted = sorted(set(unit_ids))
     unknown = [address for address in wanted if address not in here]
     if unknown:
@@ -149,12 +144,11 @@ def _reservable_units(node: Node, unit_ids: Sequence[str]) -> list[GpuUnit]:
             f"The node has no GPU unit {', '.join(unknown)}. List its units to see what there is.",
             code="UNKNOWN_UNIT",
         )
-    refused = [(address, here[address].why_not_reservable(here[address].failed)) for address in wanted]
-    refused = [(address, why) for address, why in refused if why]
+    refused = [(address, why) for address in wanted if (why := here[address].not_reservable_reason)]
     if refused:
         listed = "; ".join(f"{address}: {why}" for address, why in refused)
         raise Invalid(f"Cannot be reserved: {listed}. Choose other units.", code="UNIT_NOT_RESERVABLE")
-    classes = {unit.alloc_class for unit in here.values() if unit.sellable and unit.gone_at is None}
+    classes = {unit.alloc_class for unit in here.values() if unit.sellable and not unit.gone}
     if len(classes) > 1:
         raise Invalid(
             f"The node sells units of more than one class ({', '.join(sorted(classes))}), "

@@ -1,6 +1,6 @@
-"""Writing a reservation with its hold, in one statement.
+"""Writing a reservation with its hold and its audit event, in one statement.
 
-By hand, because it is the write that everybody waits for under the node's lock: five tables in one round
+By hand, because it is the write that everybody waits for under the node's lock: six tables in one round
 trip. What it writes is what the models say; the constraints behind them hold all the same.
 """
 
@@ -9,45 +9,50 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
-from nodes.models import GpuUnit
+from openrelay.audit.services.record import INSERT_ONE, AuditEntry, insert_values
+from openrelay.rows import query
 from reservations.models import Reservation
 
-_INSERT = """
+_INSERT = f"""
 WITH hold AS (
     INSERT INTO nodes_hold (id, node_id, term, topology_gen)
-    VALUES (%(id)s, %(node)s, tstzrange(%(start)s, %(end)s), %(generation)s)
+    VALUES (%(id)s, %(node)s, tstzrange(%(start)s::timestamptz, %(end)s::timestamptz), %(generation)s)
     RETURNING id, node_id, term
 ), audience AS (
     INSERT INTO nodes_holdaudience (hold_id, organization_id)
-    SELECT hold.id, org.id FROM hold, identity_organization org WHERE org.id = ANY(%(audience)s)
+    SELECT hold.id, org.id FROM hold, identity_organization org WHERE org.id = ANY(%(audience)s::uuid[])
     RETURNING organization_id
 ), held AS (
     INSERT INTO nodes_holdunit
         (hold_id, node_id, unit_id, term, released, pinned_class, pinned_model_id, pinned_gpu_count)
     SELECT hold.id, hold.node_id, unit.id, hold.term, false,
            unit.alloc_class, unit.gpu_model_id, unit.gpu_count
-    FROM hold, nodes_gpuunit unit WHERE unit.id = ANY(%(units)s)
+    FROM hold, nodes_gpuunit unit WHERE unit.id = ANY(%(units)s::uuid[])
 ), contract AS (
     INSERT INTO reservations_reservation
         (hold_id, starts_at, ends_at, contract_ref, reason, created_by, created_at, updated_at, pinned_at)
-    SELECT hold.id, %(start)s, %(end)s, %(contract_ref)s, %(reason)s, %(created_by)s, %(at)s, %(at)s, %(at)s
+    SELECT hold.id, %(start)s, %(end)s::timestamptz, %(contract_ref)s, %(reason)s, %(created_by)s,
+           %(at)s, %(at)s, %(at)s
     FROM hold
     RETURNING hold_id
 ), managers AS (
     INSERT INTO reservations_reservationmanager (reservation_id, organization_id)
-    SELECT contract.hold_id, org.id FROM contract, identity_organization org WHERE org.id = ANY(%(managers)s)
+    SELECT contract.hold_id, org.id FROM contract, identity_organization org
+    WHERE org.id = ANY(%(managers)s::uuid[])
     RETURNING organization_id
-)
+), audited AS ({INSERT_ONE})
 SELECT ARRAY(SELECT organization_id FROM audience), ARRAY(SELECT organization_id FROM managers)
-"""
+"""  # noqa: S608  (one constant in another)
 
 
 def insert(
-    reservation: Reservation, units: Sequence[GpuUnit], audience: Sequence[UUID], managers: Sequence[UUID]
+    reservation: Reservation,
+    unit_ids: Sequence[str],
+    audience: Sequence[UUID],
+    managers: Sequence[UUID],
+    entry: AuditEntry,
 ) -> set[UUID]:
-    """Insert the reservation, its hold, and what belongs to them, at its `created_at`.
+    """Insert the reservation, its hold, what belongs to them, and `entry`, at its `created_at`.
 
     Returns those of `audience` and `managers` that are organizations: unless that is all of them, roll back.
     Raises IntegrityError of `one_hold_at_a_time` when another hold has one of the units in that term.
@@ -62,13 +67,12 @@ def insert(
         "generation": hold.topology_gen,
         "audience": list(audience),
         "managers": list(managers),
-        "units": [unit.pk for unit in units],
+        "units": unit_ids,
         "contract_ref": reservation.contract_ref,
         "reason": reservation.reason,
         "created_by": reservation.created_by,
         "at": at,
+        **insert_values(entry),
     }
-    with connection.cursor() as cursor:
-        cursor.execute(_INSERT, values)
-        written, managing = cursor.fetchone()
+    ((written, managing),) = query(_INSERT, values)
     return {*written, *managing}

@@ -13,8 +13,9 @@ from django.db import connection
 
 from openrelay.audit.actor import OPERATOR, SYSTEM, Actor
 from openrelay.ids import new_id
+from openrelay.rows import query
 
-__all__ = ["OPERATOR", "SYSTEM", "Actor", "AuditEntry", "record", "record_all"]
+__all__ = ["INSERT_ONE", "OPERATOR", "SYSTEM", "Actor", "AuditEntry", "insert_values", "record", "record_all"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,35 +70,46 @@ def record(
 
 def record_all(entries: Sequence[AuditEntry]) -> None:
     """Add many events in one statement; see `record`. Nothing to add costs no query."""
-    if not entries:
-        return
-    now = settings.CLOCK_SQL
-    rows = ", ".join(f"(%s, coalesce(%s, {now})" + ", %s" * 10 + ")" for _ in entries)
-    values: list[Any] = []
-    for entry in entries:
-        values += (
-            new_id(),
-            entry.at,
-            entry.actor.name,
-            entry.org_id,
-            entry.event,
-            entry.target_type,
-            str(entry.target_id)[:200],
-            _json(entry.before),
-            _json(entry.after),
-            entry.reason,
-            entry.actor.source_ip,
-            entry.actor.request_id,
-        )
     # By hand, since every change waits for it under its lock.
-    with connection.cursor() as cursor:
-        cursor.execute(_INSERT + rows, values)
+    if len(entries) == 1:
+        query(f"{INSERT_ONE} RETURNING id", insert_values(entries[0]))
+    elif entries:
+        rows = ", ".join([_ROW % (("%s",) * len(_NAMES))] * len(entries))
+        with connection.cursor() as cursor:
+            cursor.execute(_INSERT + rows, [value for entry in entries for value in _values(entry)])
 
 
 _INSERT = """
 INSERT INTO audit_auditevent (id, created_at, actor, organization_id, event, target_type, target_id,
                               before, after, reason, source_ip, request_id) VALUES
 """
+_ROW = f"(%s, coalesce(%s, {settings.CLOCK_SQL})" + ", %s" * 10 + ")"
+_NAMES = tuple(f"audit_{number}" for number in range(12))
+
+#: Inserts one event with `insert_values`; a change's own statement may have it as one of its parts.
+INSERT_ONE = _INSERT + _ROW % tuple(f"%({name})s" for name in _NAMES)
+
+
+def insert_values(entry: AuditEntry) -> dict[str, Any]:
+    """What `INSERT_ONE` takes for `entry`."""
+    return dict(zip(_NAMES, _values(entry), strict=True))
+
+
+def _values(entry: AuditEntry) -> tuple[Any, ...]:
+    return (
+        new_id(),
+        entry.at,
+        entry.actor.name,
+        entry.org_id,
+        entry.event,
+        entry.target_type,
+        str(entry.target_id)[:200],
+        _json(entry.before),
+        _json(entry.after),
+        entry.reason,
+        entry.actor.source_ip,
+        entry.actor.request_id,
+    )
 
 
 def _json(value: Any) -> str | None:

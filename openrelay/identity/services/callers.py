@@ -5,6 +5,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import connection
 
@@ -21,6 +22,7 @@ from openrelay.identity.permissions import (
     SESSION_ONLY_ACTIONS,
     actions_of,
 )
+from openrelay.rows import NOTHING, Reading
 
 #: For how many seconds a key's look-up may serve further requests.
 REMEMBER_SECONDS = 1.0
@@ -88,19 +90,29 @@ def reread(caller: Caller) -> tuple[Caller, dt.datetime]:
     before then passes. A node's or the platform's own caller stays as it is. Raises Unauthenticated
     (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden for a person no longer in the organization.
     """
+    caller, at, _ = reread_with(caller, NOTHING)
+    return caller, at
+
+
+def reread_with(caller: Caller, also: Reading) -> tuple[Caller, dt.datetime, Any]:
+    """`reread`, and what `also` reads, by the same query."""
     actor = caller.actor
     if caller.key_id is not None:
-        facts = key_by("id", caller.key_id)
+        facts = key_by("id", caller.key_id, also)
         if facts is None:
             raise Unauthenticated(_UNKNOWN)
-        return _key_caller(facts, facts.at, actor.source_ip, actor.request_id), facts.at
+        return _key_caller(facts, facts.at, actor.source_ip, actor.request_id), facts.at, facts.also
     if caller.user_id is not None:
-        session = session_by("id", caller.session_id) if caller.session_id else person_by_id(caller.user_id)
+        session = (
+            session_by("id", caller.session_id, also)
+            if caller.session_id
+            else person_by_id(caller.user_id, also)
+        )
         if session is None:
             raise Unauthenticated(_UNKNOWN)
         now = _session_caller(session, caller.organization_id, actor.source_ip, actor.request_id)
-        return now, session.at
-    return caller, clock.read()
+        return now, session.at, session.also
+    return caller, *clock.read_with(also)
 
 
 def _from_key(sha256: str, source_ip: str, request_id: str) -> Caller:

@@ -1,0 +1,51 @@
+"""What reserving asks of a node's units: read by hand, as one value, since everybody waits for it."""
+
+import json
+from typing import NamedTuple
+from uuid import UUID
+
+from nodes.models.gpu_unit import why_not_reservable
+from openrelay.rows import Reading
+
+_UNITS = """(
+    SELECT json_agg(json_build_array(
+        unit.id, unit.address, unit.alloc_class, unit.sellable, unit.not_sellable_reason,
+        unit.gone_at IS NOT NULL,
+        ARRAY(SELECT gpu.address FROM nodes_gpu gpu
+              WHERE gpu.unit_id = unit.id AND gpu.failed_at IS NOT NULL ORDER BY gpu.address)
+    ) ORDER BY unit.address)::text
+    FROM nodes_gpuunit unit WHERE unit.node_id = %s
+)"""
+
+
+class UnitHardware(NamedTuple):
+    """One unit of a node, present or gone. `failed` has the addresses of its failed GPUs."""
+
+    id: str
+    address: str
+    alloc_class: str
+    sellable: bool
+    not_sellable_reason: str
+    gone: bool
+    failed: list[str]
+
+    @property
+    def not_reservable_reason(self) -> str:
+        """Why it cannot be reserved, as a sentence's end; empty when it can."""
+        return why_not_reservable(
+            gone=self.gone,
+            alloc_class=self.alloc_class,
+            sellable=self.sellable,
+            not_sellable_reason=self.not_sellable_reason,
+            failed=self.failed,
+        )
+
+
+def units_of(node_id: UUID) -> Reading:
+    """Reads every unit that the node has or had, for `hardware`."""
+    return Reading(_UNITS, (node_id,))
+
+
+def hardware(read: str | None) -> dict[str, UnitHardware]:
+    """The units that `units_of` read, by address and in its order."""
+    return {row[1]: UnitHardware(*row) for row in json.loads(read or "[]")}

@@ -1,0 +1,92 @@
+"""Our database backend: dead connections are noticed before use, and `query` is what Django's cursors are."""
+
+import subprocess
+import sys
+import textwrap
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
+
+from nodes.models import Location
+from openrelay import clock
+from openrelay.rows import query
+from tests.support.web import environment
+
+
+def in_a_process(code: str) -> str:
+    """What a process on the test database prints, with a pool of one connection."""
+    database = connection.settings_dict
+    login = database["USER"] + (f":{database['PASSWORD']}" if database["PASSWORD"] else "")
+    done = subprocess.run(
+        [sys.executable, "-c", "import django; django.setup()" + textwrap.dedent(code)],
+        env=environment(
+            DATABASE_POOL_SIZE="1",
+            DATABASE_URL=f"postgres://{login}@{database['HOST']}:{database['PORT']}/{database['NAME']}",
+        ),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pooled_connection_that_its_server_ended_is_not_given_out() -> None:
+    told = in_a_process(
+        """
+        import os
+        import time
+        import psycopg
+        from django.db import connection
+        from openrelay.rows import query
+        pids = []
+        def pid():
+            ((found,),) = query("SELECT pg_backend_pid()")
+            connection.close()  # back to the pool
+            return found
+        first, again = pid(), pid()
+        with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", [first])
+            time.sleep(0.3)
+        third = pid()
+        print(first == again, third != first)
+        """
+    )
+    assert told == "True True"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("prepares", [True, False])
+def test_query_reads_writes_and_is_counted(prepares: bool) -> None:
+    with override_settings(DATABASE_PREPARES=prepares):
+        if prepares:
+            before = query(
+                "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SELECT 40 + $1%%'"
+            )
+            for number in range(3):
+                assert query("SELECT 40 + %s::int, NULL", [number]) == [(40 + number, None)]
+            after = query(
+                "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SELECT 40 + $1%%'"
+            )
+            assert (before, after) == ([(0,)], [(1,)])
+        assert query("SELECT %(one)s::int WHERE false", {"one": 1}) == []
+        with CaptureQueriesContext(connection) as queries:
+            assert query("SELECT 1") == [(1,)]
+        assert len(queries) == 1
+        at = clock.read()
+        assert at.utcoffset() == timedelta(0)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("prepares", [True, False])
+def test_what_the_database_refuses_is_djangos_error(prepares: bool) -> None:
+    with override_settings(DATABASE_PREPARES=prepares):
+        with pytest.raises(IntegrityError), transaction.atomic():
+            query("INSERT INTO nodes_location (id) VALUES (gen_random_uuid()) RETURNING id")
+        assert query("SELECT 1") == [(1,)]  # the savepoint ended it
+    assert not Location.objects.exists()
