@@ -14,10 +14,10 @@ from openrelay.identity.models import Organization
 # At or below this an organization has nothing left to spend.
 FLOOR_CENTS = 0
 
-# Cents are counted down session by session, so that the parts shown add up to the whole.
+# Cents are counted down once, over all sessions: of many short ones no second is lost.
 _ORG = """
-SELECT coalesce(sum(floor(extract(epoch FROM coalesce(ended_at, {now}) - started_at)
-                          * cents_per_hour / 3600)), 0),
+SELECT coalesce(floor(sum(
+           extract(epoch FROM coalesce(ended_at, {now}) - started_at) * cents_per_hour) / 3600), 0),
        coalesce(sum(cents_per_hour) FILTER (WHERE ended_at IS NULL), 0)
 FROM compute_usagesession WHERE organization_id = %s AND NOT non_billable
 """

@@ -1,5 +1,6 @@
 """Taking a node's account of its hardware, and noticing what of it is topology."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -8,7 +9,7 @@ from uuid import UUID
 from nodes.inventory import digest
 from nodes.models import Gpu, GpuModel, GpuUnit, InventoryReport, Node, TopologyGeneration
 from nodes.services.locking import locked
-from openrelay.audit.services.record import Actor, record
+from openrelay.audit.services.record import Actor, AuditEntry, record, record_all
 from openrelay.errors import Invalid
 
 
@@ -53,7 +54,7 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
             node.save(update_fields=["inventory_sequence"])
             return Taken(node.topology_gen, changed=False)
 
-        causes = _apply_units(node, report["units"], units, at)
+        causes = _apply_units(node, report["units"], units, at, actor)
         _apply_host(node, report)
         node.inventory_digest = content
         if causes:
@@ -95,14 +96,19 @@ def _flag(node: Node, report: dict[str, Any], doubt: str, at: datetime, actor: A
 
 
 def _apply_units(
-    node: Node, reported: list[dict[str, Any]], units: dict[str, GpuUnit], at: datetime
+    node: Node, reported: list[dict[str, Any]], units: dict[str, GpuUnit], at: datetime, actor: Actor
 ) -> list[str]:
-    """Bring the unit and GPU rows to what was reported; returns what of it is topology, in words."""
+    """Bring the unit and GPU rows to what was reported, and note in the audit log what can be sold of them
+    that could not, or the other way round; returns what of it is topology, in words.
+    """
     models = _models({unit["gpus"][0]["model"] for unit in reported})
     causes = []
+    changed = []
     for data in reported:
         model = models[data["gpus"][0]["model"]]
         unit = units.get(data["address"])
+        known = list(unit.gpus.all()) if unit is not None else []
+        before = _for_sale(unit, known) if unit is not None and unit.gone_at is None else None
         if unit is None:
             unit = GpuUnit(node=node, address=data["address"])
             causes.append(f"{unit.address} is new")
@@ -110,24 +116,62 @@ def _apply_units(
             causes.append(f"{unit.address} is back")
         else:
             causes += _differences(unit, data, model)
-        unit.gone_at = None
-        unit.alloc_class = data["allocClass"]
-        unit.gpu_model = model
-        unit.gpu_count = len(data["gpus"])
-        unit.sellable = data["sellable"]
-        unit.not_sellable_reason = "" if data["sellable"] else data.get("notSellableReason", "")
-        unit.iommu_group = data.get("iommuGroup")
-        unit.numa_node = data.get("numaNode")
-        known = {gpu.address: gpu for gpu in unit.gpus.all()} if unit.address in units else {}
-        unit.save()
-        _apply_gpus(unit, data["gpus"], known, at)
+        _bring(
+            unit,
+            gone_at=None,
+            alloc_class=data["allocClass"],
+            gpu_model_id=model.pk,
+            gpu_count=len(data["gpus"]),
+            sellable=data["sellable"],
+            not_sellable_reason="" if data["sellable"] else data.get("notSellableReason", ""),
+            iommu_group=data.get("iommuGroup"),
+            numa_node=data.get("numaNode"),
+        )
+        after = _for_sale(unit, _apply_gpus(unit, data["gpus"], known, at))
+        if before not in (None, after):
+            changed.append((unit, before, after))
     present = {data["address"] for data in reported}
     for unit in units.values():
         if unit.address not in present and unit.gone_at is None:
-            unit.gone_at = at
-            unit.save(update_fields=["gone_at"])
+            _bring(unit, gone_at=at)
             causes.append(f"{unit.address} is gone")
+    record_all(
+        [
+            AuditEntry(
+                actor=actor,
+                event="unit.changed",
+                target_type="unit",
+                target_id=unit.pk,
+                org_id=node.organization_id,
+                before=before,
+                after={"nodeId": str(node.pk), "unitId": unit.address, **after},
+                at=at,
+            )
+            for unit, before, after in changed
+        ]
+    )
     return causes
+
+
+def _for_sale(unit: GpuUnit, gpus: Iterable[Gpu]) -> dict[str, Any]:
+    """What decides, beside the topology, whether the unit is for sale."""
+    failed = {gpu.address: gpu.failure for gpu in gpus if gpu.failed_at is not None}
+    return {
+        "sellable": unit.sellable,
+        **({"notSellableReason": unit.not_sellable_reason} if unit.not_sellable_reason else {}),
+        **({"failedGpus": dict(sorted(failed.items()))} if failed else {}),
+    }
+
+
+def _bring(row: GpuUnit | Gpu, **facts: Any) -> None:
+    """Write of the facts what is news; hosts repeat most of what they say."""
+    news = [name for name, value in facts.items() if getattr(row, name) != value]
+    for name in news:
+        setattr(row, name, facts[name])
+    if row._state.adding:
+        row.save(force_insert=True)
+    elif news:
+        row.save(update_fields=news)
 
 
 def _differences(unit: GpuUnit, data: dict[str, Any], model: GpuModel) -> list[str]:
@@ -141,16 +185,22 @@ def _differences(unit: GpuUnit, data: dict[str, Any], model: GpuModel) -> list[s
     return found
 
 
-def _apply_gpus(unit: GpuUnit, reported: list[dict[str, Any]], known: dict[str, Gpu], at: datetime) -> None:
+def _apply_gpus(unit: GpuUnit, reported: list[dict[str, Any]], known: list[Gpu], at: datetime) -> list[Gpu]:
+    """Bring the unit's GPU rows, `known`, to what was reported; returns them."""
+    before = {gpu.address: gpu for gpu in known}
+    gpus = []
     for data in reported:
-        gpu = known.pop(data["address"], None) or Gpu(unit=unit, address=data["address"])
-        gpu.serial = data.get("serial", "")
-        if data["healthy"]:
-            gpu.failed_at, gpu.failure = None, ""
-        else:
-            gpu.failed_at, gpu.failure = gpu.failed_at or at, data.get("failure", "")
-        gpu.save()
-    Gpu.objects.filter(pk__in=[gpu.pk for gpu in known.values()]).delete()
+        gpu = before.pop(data["address"], None) or Gpu(unit=unit, address=data["address"])
+        _bring(
+            gpu,
+            serial=data.get("serial", ""),
+            failed_at=None if data["healthy"] else gpu.failed_at or at,
+            failure="" if data["healthy"] else data.get("failure", ""),
+        )
+        gpus.append(gpu)
+    if before:
+        Gpu.objects.filter(pk__in=[gpu.pk for gpu in before.values()]).delete()
+    return gpus
 
 
 def _apply_host(node: Node, report: dict[str, Any]) -> None:

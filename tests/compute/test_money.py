@@ -175,6 +175,22 @@ def test_two_sessions_of_a_workload_never_overlap(world: World) -> None:
         UsageSession(**{f.attname: getattr(session, f.attname) for f in session._meta.fields[1:]}).save()
 
 
+def test_many_short_sessions_cost_what_one_long_one_does(world: World, clock: Clock) -> None:
+    start = clock.freeze(database_clock.read())
+    made = world.vm(world.buyer, gpuCount=1)
+    api = world.client(world.buyer)
+    for turn in range(10):
+        world.says((made, "running"))
+        clock.freeze(
+            start + dt.timedelta(seconds=17.5 * (turn + 1))
+        )  # 200 cents an hour: a cent is 18 seconds
+        assert api.post(f"/v1/vms/{made.pk}/stop").status_code == 200
+        world.says((made, "gone"))
+        assert api.post(f"/v1/vms/{made.pk}/restart").status_code == 200
+    assert len(sessions(made)) == 10
+    assert burn(world, made)["orgAccruedCents"] == 9
+
+
 def test_runway_is_what_is_left_over_what_is_spent(world: World, clock: Clock) -> None:
     idle = world.vm(world.buyer)
     shown = burn(world, idle)

@@ -6,6 +6,8 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from rest_framework.exceptions import ValidationError
 
 from nodes.inventory import Inventory
@@ -105,6 +107,43 @@ def test_health_sale_and_place_are_not_topology(node: Node, units: list[dict[str
     assert (taken.generation, taken.changed, taken.flagged) == (1, True, "")
     assert node.topology_gen == 1
     assert not AuditEvent.objects.filter(event="node.topology_changed", after__generation=2).exists()
+
+
+def test_what_is_withdrawn_from_sale_or_back_is_in_the_log_once_a_unit(node: Node) -> None:
+    ailing = {**gpus(H100), "sellable": False, "notSellableReason": "kept by its owner"}
+    ailing["gpus"][0] |= {"healthy": False, "failure": "fell off the bus"}
+    unit = GpuUnit.objects.get(node=node, address=factories.address(0))
+    reports(node, four(unit0=ailing))
+    reports(node, four(unit0=ailing), host={"diskFreeGb": 1})
+    (event,) = AuditEvent.objects.filter(event="unit.changed")
+    assert (event.target_id, event.organization_id) == (str(unit.pk), node.organization_id)
+    assert event.before == {"sellable": True}
+    assert event.after == {
+        "nodeId": str(node.pk),
+        "unitId": unit.address,
+        "sellable": False,
+        "notSellableReason": "kept by its owner",
+        "failedGpus": {unit.address: "fell off the bus"},
+    }
+    reports(node, four())
+    back = AuditEvent.objects.filter(event="unit.changed").exclude(pk=event.pk).get()
+    assert back.before["failedGpus"]
+    assert back.after["sellable"] is True
+    assert not AuditEvent.objects.filter(event="node.topology_changed", after__generation=2).exists()
+
+
+def test_a_report_with_little_news_costs_the_same_for_one_unit_and_for_many(
+    node: Node,
+) -> None:
+    large = factories.node(factories.organization(), 32)
+    costs = []
+    for made, many in ((node, 4), (large, 32)):
+        with CaptureQueriesContext(connection) as queries:
+            reports(made, many, host={"diskFreeGb": 4321})
+        made.refresh_from_db()
+        assert made.disk_free_gb == 4321
+        costs.append(len(queries))
+    assert costs[0] == costs[1]
 
 
 def test_the_hosts_figures_and_drivers_are_not_topology(node: Node) -> None:
