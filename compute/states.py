@@ -15,6 +15,9 @@ ALL: Final = (PENDING, DEPLOYING, RUNNING, INTERRUPTED, STOPPED, FAILED, TERMINA
 # While in one of these a workload holds its claims, and so needs a node.
 HOLDING: Final = (PENDING, DEPLOYING, RUNNING, INTERRUPTED)
 
+# What something is still to become of, and is looked after until it has.
+PASSING: Final = (PENDING, DEPLOYING, INTERRUPTED)
+
 TABLE: Final[dict[str, frozenset[str]]] = {
     PENDING: frozenset({DEPLOYING, FAILED, TERMINATED}),
     DEPLOYING: frozenset({RUNNING, FAILED, STOPPED, INTERRUPTED, TERMINATED}),

@@ -147,6 +147,8 @@ class Workload(models.Model):
             models.Index(fields=["organization", "node", "-created_at", "-id"], name="workload_org_node"),
             models.Index(fields=["organization", "name", "-created_at", "-id"], name="workload_org_name"),
             models.Index(fields=["node"], condition=~Q(status=states.TERMINATED), name="workload_of_node"),
+            # For the sweeps: few of all there ever were are on their way.
+            models.Index(fields=["status"], condition=Q(status__in=states.PASSING), name="workload_passing"),
         ]
 
     def __str__(self) -> str:

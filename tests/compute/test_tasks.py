@@ -2,9 +2,11 @@
 
 import pytest
 from celery import current_app
+from django.db import connection
 from django.test import TestCase
 
-from compute import tasks
+from compute import states, tasks
+from compute.models import Workload
 from compute.services import teardown
 from openrelay.audit.models import AuditEvent
 from openrelay.celery import app
@@ -45,3 +47,10 @@ def test_a_sweep_reports_each_overdue_teardown_once_whoever_asks(world: World, c
     assert AuditEvent.objects.filter(event="vm.teardown_overdue").count() == 2
     world.says((made[0], "gone"), (made[1], "gone"))
     assert teardown.overdue_ids() == []
+
+
+@pytest.mark.parametrize("status", states.PASSING)
+def test_what_sweeps_look_for_is_found_by_index_among_all_there_ever_were(status: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+    assert "workload_passing" in Workload.objects.filter(status=status).order_by().explain()
