@@ -86,6 +86,7 @@ class WorkloadAdmin(FactsAdmin):
         "claimed_units",
         "gpu_model",
         "gpu_count",
+        "resource_size",
         "created_at",
     )
     list_filter = (

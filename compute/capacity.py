@@ -18,6 +18,8 @@ OVERHEAD_FLAT_MB = 32
 FLOOR_PERCENT_OF_VRAM = 65
 DISK_GB_A_GPU = 100
 MIN_DISK_GB = 10
+# Of a VM without GPUs that names no size for its disk.
+DISK_GB = 100
 # The volume of a pod, and its shared memory where it has several GPUs of a node that it is not alone on.
 VOLUME_GB = 50
 SHM_MB_A_GPU = 2048

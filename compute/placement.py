@@ -115,6 +115,11 @@ def counts(mask: int) -> list[int]:
     return [n for n in range(1, mask.bit_length()) if mask >> n & 1]
 
 
+def most(mask: int) -> int:
+    """The largest total in a mask of `sums`."""
+    return mask.bit_length() - 1
+
+
 def _choose_of_model(
     model_id: UUID, options: list[Option], gpu_count: int
 ) -> tuple[tuple[object, ...], Choice] | None:

@@ -392,6 +392,7 @@ NODE_OFFLINE_GRACE_SECONDS = env.int("NODE_OFFLINE_GRACE_SECONDS", default=90)
 TEARDOWN_OVERDUE_SECONDS = env.int("TEARDOWN_OVERDUE_SECONDS", default=120)
 # A workload that deploys for longer than so many seconds is reported as stuck.
 DEPLOY_OVERDUE_SECONDS = env.int("DEPLOY_OVERDUE_SECONDS", default=900)
+CPU_VMS_BESIDE_FREE_GPUS = env.bool("CPU_VMS_BESIDE_FREE_GPUS", default=True)
 # Where guests are reached by SSH, each by its handle as the user name.
 SSH_GATEWAY_HOST = env.str("SSH_GATEWAY_HOST", default=_public.hostname or "127.0.0.1")
 SSH_GATEWAY_PORT = env.int("SSH_GATEWAY_PORT", default=22)

@@ -55,7 +55,7 @@ def _model(seen: ModelAvailability) -> dict[str, Any]:
         "nodes": [
             {
                 "nodeId": str(node.node_id),
-                "freeGpus": sum(node.sizes),
+                "freeGpus": node.free,
                 "freeUnits": len(node.sizes),
                 "unitSizes": list(node.sizes),
                 "reserved": True,

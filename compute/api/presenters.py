@@ -37,6 +37,7 @@ def vm(workload: Workload) -> dict[str, Any]:
         "diskSizeGb": workload.disk_size_gb,
         "volumeGb": workload.disk_size_gb if workload.kind == Workload.Kind.POD else None,
         "gpuCount": workload.gpu_count,
+        "resourceSize": workload.resource_size or None,
         "gpuModelId": str(model.pk) if model else None,
         "gpuModelName": model.name if model else None,
         "gpuManufacturer": model.manufacturer if model else None,

@@ -101,12 +101,13 @@ BODIES = {
             "gpuModelId": "Which GPU; absent: any.",
             "nodeId": "Place it on this node or nowhere. Only named like this does capacity that is "
             "reserved to the organization serve.",
-            "tier": "`spot` is cheaper, may run on released reserved units, and may be ended at any moment "
-            "by the owner of the capacity. Absent: community.",
-            "guestMemMb": "Memory in MiB. Absent: the node's share per GPU; less than 65 % of the GPUs' "
-            "memory is raised to that.",
-            "diskSizeGb": "Disk in GB. Absent: 100 a GPU.",
-            "resourceSize": "The size of a VM without GPUs; refused beside a GPU count.",
+            "tier": "`spot` is cheaper with GPUs, may run on released reserved units, and may be ended at "
+            "any moment by the owner of the capacity. Absent: community.",
+            "guestMemMb": "Memory in MiB, of a VM with GPUs. Absent: the node's share per GPU; less than "
+            "65 % of the GPUs' memory is raised to that.",
+            "diskSizeGb": "Disk in GB. Absent: 100 a GPU, and 100 without any.",
+            "resourceSize": "The size of a VM without GPUs, as `/v1/pricing` lists them; refused beside a "
+            "GPU count or model. It sets memory and CPUs.",
             "templateId": "The image to start from, by template.",
             "preferredRegions": "Regions to place it in.",
             "allowFallback": "Whether another region will do when the preferred ones have no room.",
@@ -163,7 +164,8 @@ CODES = {
     ),
     "VM_SHAPE_NOT_PLACEABLE": Code(
         400,
-        "the memory or disk is above what the GPUs come with on any node.",
+        "the memory or disk is above what the GPUs come with on any node, or the size above what any node "
+        "has.",
         "guestMemMb or diskSizeGb is above what 1 GPU come with on any node. Ask for less.",
     ),
     "RESOURCE_SIZE_NOT_APPLICABLE": Code(
@@ -191,7 +193,7 @@ CODES = {
     ),
     "INSUFFICIENT_HOST_CAPACITY": Code(
         503,
-        "there are free GPUs, but not with that much memory and disk now.",
+        "there are free GPUs, but not with that much memory and disk now; or no host has room for the size.",
         "2 GPUs are free, but not with that much memory and disk now. Ask for less, or try later.",
     ),
     **LIFE.codes,
@@ -231,7 +233,10 @@ OPERATIONS = {
         description="Creates a VM and claims whole GPU units of one node for it. Without `nodeId` it is "
         "placed in the public pool, on the node that is left with the fewest free GPUs. With `nodeId` it "
         "is placed there or refused: units that are reserved to the organization serve first, if need be "
-        "by ending spot VMs on them, and only for what they cannot cover the node's free unreserved ones.",
+        "by ending spot VMs on them, and only for what they cannot cover the node's free unreserved ones.\n\n"
+        "With `resourceSize` instead of GPUs it is a VM without: placed where it is least in the way of "
+        "GPUs, and never on memory, CPUs or disk that reserved GPUs start with, unless they are reserved to "
+        "the organization and it names the node.",
         body=serializers.CreateVm,
         body_example={"name": "trainer-1", "sshKeyIds": [SSH_KEY], "gpuCount": 2, "nodeId": NODE},
         answer=ref("VmSummary"),

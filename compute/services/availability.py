@@ -18,7 +18,7 @@ from uuid import UUID
 from django.db import connection
 
 from compute.capacity import Share
-from compute.placement import sums
+from compute.placement import most, sums
 from compute.services.offering import Freshness, freshness, refresh
 from compute.services.offers import NodeShape, Surveyed, read, survey_nodes
 from nodes.models import GpuModel
@@ -41,6 +41,7 @@ class OwnNode:
     node_id: UUID
     sizes: tuple[int, ...]
     released: bool
+    free: int  # how many of these GPUs the host can start now
 
 
 @dataclass(slots=True)
@@ -214,11 +215,13 @@ def _model(model: GpuModel, shapes: Shapes, own: list[Surveyed]) -> ModelAvailab
             continue
         seen.offers.append(Offer(shape, nodes))
         seen.total += shape.total * nodes
-        seen.free += sum(shape.sizes) * nodes
-        seen.spot_free += sum(shape.spot_sizes) * nodes
-        seen.placeable |= sums(shape.sizes)
-        seen.spot_placeable |= sums([*shape.sizes, *shape.spot_sizes])
+        ordinary, spot = (shape.startable(sizes, model.vram_gb) for sizes in (shape.sizes, shape.spot_sizes))
+        seen.free += most(ordinary) * nodes
+        seen.spot_free += most(spot) * nodes
+        seen.placeable |= ordinary
+        seen.spot_placeable |= shape.startable([*shape.sizes, *shape.spot_sizes], model.vram_gb)
     for row in sorted(own, key=lambda row: row.node_id):
-        seen.nodes.append(OwnNode(row.node_id, row.own_sizes, row.own_released))
-        seen.reserved_free += sum(row.own_sizes)
+        free = most(read(row.shape).startable(row.own_sizes, model.vram_gb))
+        seen.nodes.append(OwnNode(row.node_id, row.own_sizes, row.own_released, free))
+        seen.reserved_free += free
     return seen

@@ -9,14 +9,16 @@ from compute.capacity import largest_guest_mb
 from compute.models import Tier, Workload
 from compute.placement import counts, sums
 from compute.services import pool
+from compute.services.cpu_create import create_cpu_vm
 from compute.services.fits import best_fits
 from compute.services.place import names, place, unknown_node
 from compute.services.pods_admission import grantable
 from compute.services.prices import sold_at
+from compute.services.regions import regions_of, require_one_place
 from compute.services.room import Refusal, Wanted, shape_for
 from compute.services.ssh_keys import keys_of
 from compute.services.templates import template_for
-from nodes.models import GpuModel, Location, Node
+from nodes.models import GpuModel, Node
 from nodes.services.locking import LockedNode, first_locked_for, locked_for
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.clock import Now
@@ -52,7 +54,7 @@ class VmRequest:
 
 
 def create_vm(*, caller: Caller, request: VmRequest, once: Once = NO_KEY) -> Workload:
-    """Create a VM in the caller's organization and claim GPU units for it.
+    """Create a VM in the caller's organization and claim GPU units for it; without GPUs, see `create_cpu_vm`.
 
     With `node_id` it is placed there or not at all, and what is reserved to the organization on that node
     serves first, if need be by ending spot workloads there. Without, it is placed in the public pool, on the
@@ -62,30 +64,24 @@ def create_vm(*, caller: Caller, request: VmRequest, once: Once = NO_KEY) -> Wor
     VM_SHAPE_NOT_PLACEABLE or RESOURCE_SIZE_NOT_APPLICABLE for what can never be; Unavailable
     INSUFFICIENT_GPU_CAPACITY or INSUFFICIENT_HOST_CAPACITY for what cannot be now.
     """
-    wanted = _resolve(caller, request)
+    gpu_count = 1 if request.gpu_count is None and request.gpu_model_id is not None else request.gpu_count
+    if not gpu_count:
+        return create_cpu_vm(caller=caller, request=request, once=once)
+    wanted = _resolve(caller, request, gpu_count)
     if request.node_id is not None:
         return _on_named_node(caller, request.node_id, wanted, once)
     return in_the_pool(caller, request, wanted, once)
 
 
-def _resolve(caller: Caller, request: VmRequest) -> Wanted:
+def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
     """The request with its ids looked up. Raises Invalid for what cannot be, whatever the fleet."""
-    gpu_count = request.gpu_count
-    if gpu_count is None and request.gpu_model_id is not None:
-        gpu_count = 1
-    if gpu_count and request.resource_size is not None:
+    if request.resource_size is not None:
         raise Invalid(
             "resourceSize is for VMs without GPUs; a VM with GPUs gets its share of the host. "
             "Omit it, and ask for memory by guestMemMb and disk by diskSizeGb.",
             code="RESOURCE_SIZE_NOT_APPLICABLE",
         )
-    if not gpu_count:
-        raise Invalid("gpuCount must be 1 or more: VMs without a GPU are not offered here.")
-    if request.node_id is not None and (request.preferred_regions or request.allow_fallback):
-        raise Invalid(
-            "nodeId goes with neither preferredRegions nor allowFallback: a VM that names its node is placed "
-            "there or nowhere."
-        )
+    require_one_place(request.node_id, request.preferred_regions, request.allow_fallback)
     model_id = model_of(request.gpu_model_id)
     template = template_for(
         request.template_id,
@@ -142,7 +138,7 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
     First every candidate that nobody is changing just now, then those that were; each decided under its lock,
     in a transaction of its own.
     """
-    regions = _regions(request.preferred_regions)
+    regions = regions_of(request.preferred_regions)
     sold = ask(sold_at(wanted.tier, wanted.model_id))
     if wanted.model_id is not None and not sold:
         raise Invalid(f"That GPU model is not sold at tier {wanted.tier}. Ask for another of either.")
@@ -250,17 +246,6 @@ def _decide(
 def _at(wanted: Wanted, candidate: pool.Candidate) -> Wanted:
     """The same VM, of the candidate's GPU model: another on that node may not be for sale."""
     return dataclasses.replace(wanted, model_id=candidate.model_id)
-
-
-def _regions(preferred: Sequence[str]) -> frozenset[str]:
-    """The regions as a set. Raises Invalid for one that no location is in."""
-    wanted = frozenset(preferred)
-    if not wanted:
-        return wanted
-    known = Location.objects.filter(region__in=wanted).values_list("region", flat=True)
-    if unknown := sorted(wanted.difference(known)):
-        raise Invalid(f"preferredRegions names {', '.join(unknown[:5])}, where there is no location.")
-    return wanted
 
 
 def _of_model(hardware: list[pool.Hardware], wanted: Wanted) -> list[pool.Hardware]:

@@ -209,7 +209,8 @@ def _rows(version: UUID, tier: str) -> list[_Row]:
             shape = read(text)
             sizes = (*shape.sizes, *shape.spot_sizes) if tier == Tier.SPOT else shape.sizes
             if sizes:
-                rows.append(_Row(sum(sizes), model_id, text, sizes, sums(sizes)))
+                # By its CPUs at least: GPUs that VMs without any took those of are refused time and again.
+                rows.append(_Row(sum(sizes), model_id, text, sizes, shape.startable(sizes, 0)))
     return sorted(rows, key=lambda row: (row.free, row.model_id, row.shape))
 
 

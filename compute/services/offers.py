@@ -22,8 +22,11 @@ from compute.capacity import (
     OVERHEAD_LEAST_MB,
     OVERHEAD_PERCENT,
     Share,
+    floor_mb,
+    footprint_mb,
     share,
 )
+from compute.placement import sums
 from nodes.models import GpuUnit, Node
 
 
@@ -45,6 +48,21 @@ class NodeShape:
     spot_structural: tuple[int, ...]
     spot_sizes: tuple[int, ...]
     total: int
+    shared_cpus: bool = False  # a host with fewer CPUs than GPUs shares them out
+
+    def startable(self, sizes: Sequence[int], vram_gb: int) -> int:
+        """Which GPU counts units of those sizes add up to that the host can start now, as a mask of `sums`.
+
+        Each GPU wants its share of the CPUs and the least memory that its guest can have.
+        """
+        most = sum(sizes)
+        if self.left_vcpu is not None and self.share.vcpu and not self.shared_cpus:
+            most = min(most, self.left_vcpu // self.share.vcpu)
+        while (
+            most and self.left_ram_mb is not None and footprint_mb(floor_mb(vram_gb, most)) > self.left_ram_mb
+        ):
+            most -= 1
+        return sums(sizes) & ((2 << most) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +93,7 @@ def read(shape: str) -> NodeShape:
         spot_structural=spot_structural,
         spot_sizes=spot_sizes,
         total=total,
+        shared_cpus=bool(cpu_cores) and cpu_cores < gpus,
     )
 
 

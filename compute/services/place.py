@@ -53,14 +53,9 @@ def place(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> W
     Raises Invalid UNKNOWN_NODE or NODE_DECOMMISSIONED for a named node that the caller has no rights on any
     more, or that was removed; what `start_again` raises for one that was placed before.
     """
-    node = held.node
-    pinned = [] if not named or _lives_there(caller, node) else _pinned(caller, node, held.at)
-    if named and not pinned and not _lives_there(caller, node):
-        raise unknown_node()
-    if named and node.removed_at is not None:
-        raise Invalid("The node was removed. Name another, or none.", code="NODE_DECOMMISSIONED")
-    if pinned and node.topology_gen not in pinned and wanted.again is None:
-        return Refusal("the reservation that lets you name it needs review")
+    refusal = refuse_named(held, caller) if named and wanted.again is None else None
+    if refusal is not None:
+        return refusal
     room = find_room(held, caller.organization_id, wanted, named=named)
     if isinstance(room, Refusal):
         return room
@@ -71,6 +66,22 @@ def place(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> W
         return refusal
     _preempt(held, caller, room)
     return _write(held, caller, wanted, room, pk, named=named)
+
+
+def refuse_named(held: LockedNode, caller: Caller) -> Refusal | None:
+    """Why nothing is placed now on the locked node that the caller names; None when it may be.
+
+    Raises Invalid UNKNOWN_NODE where the caller has no rights, NODE_DECOMMISSIONED when the node was removed.
+    """
+    node = held.node
+    pinned = [] if _lives_there(caller, node) else _pinned(caller, node, held.at)
+    if not pinned and not _lives_there(caller, node):
+        raise unknown_node()
+    if node.removed_at is not None:
+        raise Invalid("The node was removed. Name another, or none.", code="NODE_DECOMMISSIONED")
+    if pinned and node.topology_gen not in pinned:
+        return Refusal("the reservation that lets you name it needs review")
+    return None
 
 
 def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room) -> Workload:

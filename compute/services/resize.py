@@ -4,9 +4,11 @@ from uuid import UUID
 
 from compute import states
 from compute.models import Workload
-from compute.services.host import left_on
+from compute.services.cpu_room import left_for_cpu
+from compute.services.host import Left, left_on
 from compute.services.own import on_its_node, refuse_state
 from compute.services.room import share_of
+from nodes.services.locking import LockedNode
 from nodes.services.survey import survey
 from openrelay.audit.services.record import record
 from openrelay.errors import Invalid, Unavailable
@@ -28,14 +30,12 @@ def resize_disk(*, caller: Caller, workload_id: UUID, new_size_gb: int) -> None:
         size_gb = workload.disk_size_gb
         if new_size_gb <= size_gb:
             raise Invalid(f"newSizeGb must be above {size_gb}, what the disk has: it can only grow.")
-        share = share_of(held.node, survey(held.node, held.at))
-        most = None if share.disk_gb is None else share.disk_gb * max(1, workload.gpu_count)
-        if most is not None and new_size_gb > most:
+        most, left = _room(held, workload)
+        if most and new_size_gb > most:
             raise Invalid(
-                f"newSizeGb is above {most}, what its GPUs come with on its node. Ask for less.",
+                f"newSizeGb is above {most}, the most that its node could ever give it. Ask for less.",
                 code="VM_SHAPE_NOT_PLACEABLE",
             )
-        left = left_on(held.node, without=workload.pk)
         if (left.disk_gb is not None and new_size_gb > left.disk_gb) or (
             left.disk_free_gb is not None and new_size_gb - size_gb > left.disk_free_gb
         ):
@@ -54,3 +54,13 @@ def resize_disk(*, caller: Caller, workload_id: UUID, new_size_gb: int) -> None:
             after={"diskSizeGb": new_size_gb},
             at=held.at,
         )
+
+
+def _room(held: LockedNode, workload: Workload) -> tuple[int | None, Left]:
+    """The most GB that its disk could have on its node, None for no limit, and what is left there now."""
+    if not workload.gpu_count:
+        left = left_for_cpu(held, workload.organization_id, named=True, without=workload)
+        return held.node.disk_total_gb, left
+    each = share_of(held.node, survey(held.node, held.at))
+    most = None if each.disk_gb is None else each.disk_gb * workload.gpu_count
+    return most, left_on(held.node, without=workload.pk)

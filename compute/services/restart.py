@@ -9,6 +9,9 @@ from django.db.models import F
 from compute import states
 from compute.models import GuestState, Run, Workload
 from compute.placement import choose
+from compute.services.cpu_create import cpu_in_the_pool
+from compute.services.cpu_place import start_cpu_again
+from compute.services.cpu_room import refuse_cpu, wanted_again
 from compute.services.create import VmRequest, in_the_pool
 from compute.services.draining import leaving_reason
 from compute.services.node_facts import node_facts
@@ -133,18 +136,29 @@ def _unfit(held: LockedNode, workload: Workload, rules: Rules) -> str:
 def _take_back(held: LockedNode, caller: Caller, workload: Workload, rules: Rules) -> None:
     """Start it again on the locked node, which has its disk."""
     rules.admit(held, workload)
-    wanted = _wanted(workload, rules)
     # The node is given by the disk, so what is reserved to the caller there serves as if it were named.
+    if not workload.gpu_count:
+        cpu = wanted_again(workload, disk_is_there=True)
+        refusal = refuse_cpu(held, workload.organization_id, cpu, named=True)
+        if refusal is not None:
+            short = _too_little(refusal) if refusal.short else f"{refusal.sentence}."
+            raise _node_busy(workload, rules, short)
+        start_cpu_again(held, caller, workload)
+        return
+    wanted = _wanted(workload, rules)
     room = find_room(held, workload.organization_id, wanted, named=True)
     if isinstance(room, Refusal):
-        short = _short(held, workload, wanted, room)
-        kept = "volume" if workload.kind == Workload.Kind.POD else "disk"
-        raise Unavailable(
-            f"{workload.name} cannot start on its node now: {short} Its {kept} is kept. Try again later, or "
-            "create a new one to place it elsewhere.",
-            code=rules.busy,
-        )
+        raise _node_busy(workload, rules, _short(held, workload, wanted, room))
     start_again(held, caller, workload, room)
+
+
+def _node_busy(workload: Workload, rules: Rules, short: str) -> Unavailable:
+    kept = "volume" if workload.kind == Workload.Kind.POD else "disk"
+    return Unavailable(
+        f"{workload.name} cannot start on its node now: {short} Its {kept} is kept. Try again later, or "
+        "create a new one to place it elsewhere.",
+        code=rules.busy,
+    )
 
 
 def _wanted(workload: Workload, rules: Rules, *, disk_is_there: bool = True) -> Wanted:
@@ -165,7 +179,7 @@ def _wanted(workload: Workload, rules: Rules, *, disk_is_there: bool = True) -> 
 def _short(held: LockedNode, workload: Workload, wanted: Wanted, refusal: Refusal) -> str:
     """What the node is short of, as sentences."""
     if refusal.short:
-        return f"it has too little {' and '.join(refusal.short)} for it."
+        return _too_little(refusal)
     facts = node_facts(held)
     if not held.node.takes_new_work or not facts.heard:
         return f"{refusal.sentence}."
@@ -181,6 +195,10 @@ def _short(held: LockedNode, workload: Workload, wanted: Wanted, refusal: Refusa
     if leaving := sum(row.unit.gpu_count for row in mine if row.unit.pk in draining):
         said.append(f"{leaving} more are freed once earlier guests have stopped.")
     return " ".join(said)
+
+
+def _too_little(refusal: Refusal) -> str:
+    return f"it has too little {' and '.join(refusal.short)} for it."
 
 
 def _of(row: UnitFacts, wanted: Wanted) -> bool:
@@ -216,11 +234,20 @@ def _deploy_elsewhere(caller: Caller, workload: Workload) -> None:
         allow_fallback=workload.allow_fallback,
         tier=workload.tier,
     )
-    wanted = _wanted(workload, RULES[Workload.Kind(workload.kind)], disk_is_there=False)
     try:
-        in_the_pool(caller, request, wanted)
+        if workload.gpu_count:
+            wanted = _wanted(workload, RULES[Workload.Kind(workload.kind)], disk_is_there=False)
+            in_the_pool(caller, request, wanted)
+        else:
+            cpu_in_the_pool(
+                caller,
+                wanted_again(workload, disk_is_there=False),
+                regions=workload.preferred_regions,
+                fallback=workload.allow_fallback,
+            )
     except Invalid as error:
         # It was valid when it was made; what it needs is not there now.
         raise Unavailable(
-            f"The node of {workload.name} was removed, and it cannot deploy elsewhere now: {error.message}"
+            f"The node of {workload.name} was removed, and it cannot deploy elsewhere now: {error.message}",
+            code="INSUFFICIENT_GPU_CAPACITY" if workload.gpu_count else "INSUFFICIENT_HOST_CAPACITY",
         ) from None

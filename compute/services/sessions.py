@@ -111,7 +111,9 @@ def hourly_cents(workload: Workload) -> int | None:
     if workload.gpu_count and workload.gpu_model_id is not None:
         cents = rate(workload.gpu_model_id, workload.tier, workload.organization_id)
         return None if cents is None else cents * workload.gpu_count
-    return size_rate(workload.resource_size) if workload.resource_size else None
+    cents = size_rate(workload.resource_size)
+    # A size that is sold no more costs those who have it what it did.
+    return workload.price_per_hour_cents if cents is None else cents
 
 
 def open_session_of(workload: Workload) -> UsageSession | None:

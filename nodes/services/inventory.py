@@ -27,8 +27,8 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
 
     The topology generation grows by one when the set of units, or a unit's class, GPU model or GPU count
     changed. Health, what is for sale and the host's figures change without one. The same report again changes
-    nothing. A report that is older than one already taken, partial, or empty on a node that has units is kept
-    and flagged, and changes nothing: absence from it is no evidence.
+    nothing. A report that is older than one already taken, partial, or empty on a node that ever had a unit
+    is kept and flagged, and changes nothing: absence from it is no evidence.
 
     Raises Invalid NODE_DECOMMISSIONED when the node was removed, NotFound when there is none.
     """
@@ -44,7 +44,7 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
             return Taken(node.topology_gen, changed=False)
 
         units = {unit.address: unit for unit in GpuUnit.objects.filter(node=node).prefetch_related("gpus")}
-        doubt = _doubt(node, report, has_units=any(unit.gone_at is None for unit in units.values()))
+        doubt = _doubt(node, report, had_units=bool(units))
         if doubt:
             _flag(node, report, doubt, at, actor)
             return Taken(node.topology_gen, changed=False, flagged=doubt)
@@ -65,13 +65,14 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
         return Taken(node.topology_gen, changed=True)
 
 
-def _doubt(node: Node, report: dict[str, Any], *, has_units: bool) -> str:
+def _doubt(node: Node, report: dict[str, Any], *, had_units: bool) -> str:
     if report["sequence"] <= node.inventory_sequence:
         return f"it is older than report {node.inventory_sequence}, which was already taken"
     if not report["complete"]:
         return "it is partial: the agent could not read all of its hardware"
-    if not report["units"]:
-        return "it lists no unit at all" + ("" if has_units else ", and the node never had one")
+    # A host that never had a GPU is one for VMs without.
+    if not report["units"] and had_units:
+        return "it lists no unit at all"
     return ""
 
 

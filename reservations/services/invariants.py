@@ -145,6 +145,26 @@ PROMISES = (
         """,
     ),
     Promise(
+        "a workload has either GPUs or, as a VM, a size",
+        """
+        SELECT format('%s %s has %s GPUs and the size "%s"', workload.kind, workload.id, workload.gpu_count,
+                      workload.resource_size)
+        FROM compute_workload workload
+        WHERE (workload.gpu_count > 0) = (workload.resource_size <> '' AND workload.kind = 'vm')
+        """,
+    ),
+    Promise(
+        "a VM without GPUs has a wanted run on its node exactly while it deploys, runs or is interrupted",
+        """
+        SELECT format('%s VM %s has %s wanted runs on its node', workload.status, workload.id, count(run.id))
+        FROM compute_workload workload LEFT JOIN compute_run run ON run.workload_id = workload.id
+          AND run.node_id = workload.node_id AND run.desired = 'running' AND run.closed_at IS NULL
+        WHERE workload.gpu_count = 0
+        GROUP BY workload.id
+        HAVING count(run.id) <> (workload.status IN ('pending', 'deploying', 'running', 'interrupted'))::int
+        """,
+    ),
+    Promise(
         "a run is open exactly while an occupancy of it is",
         """
         SELECT format('run %s of workload %s is %s, and %s of its occupancies are open',

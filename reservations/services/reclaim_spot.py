@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from uuid import UUID
 
+from django.db.models import Q
+
 from compute import states
 from compute.models import Claim, Workload
 from compute.services.eviction import evict
@@ -27,9 +29,9 @@ def reclaim_spot(
 ) -> Eviction:
     """End the spot workloads on a node that are within the caller's reach; what is released stays released.
 
-    The owner reaches every one there; a managing organization only those on released units of active
-    reservations it manages. `unit_ids` narrows that to workloads with a claim on a named unit; None means all
-    in reach. A dry run selects by the same code and changes nothing.
+    The owner reaches every one there, VMs without GPUs among them; a managing organization only those on
+    released units of active reservations it manages. `unit_ids` narrows that to workloads with a claim on a
+    named unit; None means all in reach. A dry run selects by the same code and changes nothing.
 
     Raises NotFound for a node the caller neither owns nor manages on; Invalid VALIDATION_ERROR for an empty
     list, UNKNOWN_UNIT for a unit the node never had.
@@ -42,7 +44,11 @@ def reclaim_spot(
         claims = Claim.objects.filter(node=held.node)
         if reach is not None:
             claims = claims.on_units(reach)
-        workloads = Workload.objects.filter(pk__in=claims.order_by().values("workload_id"))
+        within = Q(pk__in=claims.order_by().values("workload_id"))
+        if reach is None:
+            # On no unit, and on the host all the same.
+            within |= Q(node=held.node, gpu_count=0, status__in=states.HOLDING)
+        workloads = Workload.objects.filter(within)
         plan = split(list(workloads.order_by("created_at", "id")))
         if dry_run:
             return plan

@@ -211,6 +211,15 @@ def test_an_older_partial_or_empty_report_is_flagged_and_changes_nothing(
     assert AuditEvent.objects.filter(event="node.report_flagged").count() == 1
 
 
+def test_a_host_that_never_had_a_gpu_is_taken_as_it_is() -> None:
+    bare = factories.node(factories.organization(is_provider=True), 0)
+    taken = reports(bare, 0, host={"cpuCores": 16, "ramMb": 65536})
+    assert (taken.flagged, taken.changed, taken.generation) == ("", True, 0)
+    assert (bare.cpu_cores, bare.ram_mb) == (16, 65536)
+    assert reports(bare, 1).generation == 1
+    assert "no unit" in reports(bare, 0).flagged
+
+
 def test_a_report_after_a_flagged_one_is_taken(node: Node) -> None:
     reports(node, 3, sequence=2, complete=False)
     assert reports(node, 3, sequence=3).generation == 2

@@ -1,0 +1,208 @@
+"""Creating a VM without GPUs, of a size from the table: on the node it names, or where it is least in the
+way.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from compute.capacity import DISK_GB, Shape
+from compute.models import ResourceSize, Workload
+from compute.services.cpu_hosts import could_ever, pages
+from compute.services.cpu_place import place_cpu
+from compute.services.cpu_room import CpuWanted
+from compute.services.cpu_spare import spare, tightness
+from compute.services.place import names, unknown_node
+from compute.services.regions import regions_of, require_one_place
+from compute.services.room import Refusal
+from compute.services.ssh_keys import keys_of
+from compute.services.templates import template_for
+from nodes.models import Node
+from nodes.services.locking import LockedNode, first_locked_for, locked_for
+from openrelay.api.idempotency import NO_KEY, Once
+from openrelay.clock import Now
+from openrelay.errors import ApiError, Invalid, NotFound, Unavailable
+from openrelay.identity.caller import Caller
+from openrelay.ids import parse_id
+from openrelay.rows import ask
+
+if TYPE_CHECKING:
+    from compute.services.create import VmRequest
+
+# So many candidates are offered to the lock at once: some more than others may be changing.
+_AT_ONCE = 16
+
+
+def create_cpu_vm(*, caller: Caller, request: "VmRequest", once: Once = NO_KEY) -> Workload:
+    """Create a VM of the size that the request names, in the caller's organization. It claims no GPU.
+
+    With `node_id` it is placed there or not at all. Without, on whichever node that takes new work it is
+    least in the way of GPUs on; in `preferred_regions` only, unless `allow_fallback`.
+
+    Raises Invalid VALIDATION_ERROR, UNKNOWN_NODE, NODE_DECOMMISSIONED or VM_SHAPE_NOT_PLACEABLE for what can
+    never be; Unavailable INSUFFICIENT_HOST_CAPACITY for what cannot be now.
+    """
+    wanted = _resolve(caller, request)
+    if request.node_id is not None:
+        return _on_named_node(caller, request.node_id, wanted, once)
+    return cpu_in_the_pool(
+        caller, wanted, once, regions=request.preferred_regions, fallback=request.allow_fallback
+    )
+
+
+def _resolve(caller: Caller, request: "VmRequest") -> CpuWanted:
+    """The request with its ids looked up. Raises Invalid for what cannot be, whatever the fleet."""
+    if request.resource_size is None:
+        raise Invalid(f"Give gpuCount, 1 or more, or a resourceSize without GPUs: {_sizes()}.")
+    if request.gpu_model_id is not None:
+        raise Invalid("gpuModelId is for VMs with GPUs; gpuCount is 0. Leave one of them out.")
+    if request.guest_mem_mb is not None:
+        raise Invalid(
+            "guestMemMb is for VMs with GPUs; without, resourceSize sets the memory. Omit it, or name a "
+            f"larger size: {_sizes()}."
+        )
+    size = ResourceSize.objects.filter(slug=request.resource_size).first()
+    if size is None:
+        raise Invalid(f"resourceSize must be one of {_sizes()}.")
+    require_one_place(request.node_id, request.preferred_regions, request.allow_fallback)
+    template = template_for(
+        request.template_id, model_id=None, gpu_count=0, image_url=request.details.get("image_url")
+    )
+    return CpuWanted(
+        name=request.name,
+        size=size.slug,
+        given=Shape(size.ram_mb, size.vcpu, request.disk_size_gb or DISK_GB),
+        tier=request.tier,
+        keys=ask(keys_of(caller.organization_id, request.ssh_key_ids)),
+        details={
+            **request.details,
+            "template": template,
+            "preferred_regions": list(request.preferred_regions),
+            "allow_fallback": request.allow_fallback,
+        },
+    )
+
+
+def _sizes() -> str:
+    """The names of the sizes there are, the smallest first."""
+    return ", ".join(ResourceSize.objects.values_list("slug", flat=True)) or "there is none"
+
+
+def _on_named_node(caller: Caller, node_id: str, wanted: CpuWanted, once: Once) -> Workload:
+    """Place on that node, waiting for its lock, or raise."""
+    pk = parse_id(node_id)
+    node = Node.objects.filter(pk=pk).first() if pk else None
+    # Looked up once without the lock, so that nobody without rights there can queue for it.
+    if node is None or not names(caller, node, Now()):
+        raise unknown_node()
+    outcome = _attempt(caller, node.pk, wanted, once, named=True)
+    if isinstance(outcome, Workload):
+        return outcome
+    if outcome is None:
+        raise unknown_node()
+    if not could_ever(wanted.given, node_id=node.pk):
+        raise _too_large(wanted, "the node you named")
+    raise Unavailable(
+        f"The node you named has no room: {outcome.sentence}. Try again later, or name no node.",
+        code="INSUFFICIENT_HOST_CAPACITY",
+    )
+
+
+def cpu_in_the_pool(
+    caller: Caller,
+    wanted: CpuWanted,
+    once: Once = NO_KEY,
+    *,
+    regions: Sequence[str] = (),
+    fallback: bool = False,
+) -> Workload:
+    """Place on a node of the public pool, or raise what `create_cpu_vm` does.
+
+    First every fitting node that nobody is changing just now, then those that were; each decided under its
+    lock, in a transaction of its own.
+    """
+    preferred = sorted(regions_of(regions))
+    busy: list[UUID] = []
+    for page in _fitting(caller, wanted, preferred, fallback=fallback):
+        made, passed_over = _first_pass(caller, page, wanted, once)
+        if made is not None:
+            return made
+        busy += passed_over
+    for node_id in busy:
+        outcome = _attempt(caller, node_id, wanted, once)
+        if isinstance(outcome, Workload):
+            return outcome
+    if not could_ever(wanted.given, regions=() if fallback else preferred):
+        raise _too_large(wanted, "any node there is for it")
+    raise Unavailable(
+        f"No node has room for a VM of size {wanted.size} with a disk of {wanted.given.disk_gb} GB now. Try "
+        "again later, or ask for less.",
+        code="INSUFFICIENT_HOST_CAPACITY",
+    )
+
+
+def _fitting(
+    caller: Caller, wanted: CpuWanted, preferred: Sequence[str], *, fallback: bool
+) -> Iterator[list[UUID]]:
+    """Nodes of the pool with room for it, page by page, the best of each first; preferred regions before
+    others.
+    """
+    for elsewhere in (False, True) if preferred and fallback else (False,):
+        for page in pages(caller.organization_id, regions=preferred, elsewhere=elsewhere):
+            fitting = [host for host in page if not spare(host).lacks(wanted.given)]
+            fitting.sort(key=lambda host: tightness(host, wanted.given))
+            yield [host.node_id for host in fitting]
+
+
+def _first_pass(
+    caller: Caller, node_ids: Sequence[UUID], wanted: CpuWanted, once: Once
+) -> tuple[Workload | None, list[UUID]]:
+    """Try the nodes in their order, passing over those that others are changing just now.
+
+    Returns the VM once it is placed, and the nodes passed over.
+    """
+    left = list(node_ids)
+    busy: list[UUID] = []
+    while left:
+        first = left[:_AT_ONCE]
+        with first_locked_for(first, caller, once=once) as found:
+            if found is None:
+                busy += first
+                del left[: len(first)]
+                continue
+            held, now = found
+            left.remove(held.node.pk)
+            outcome = _decide(held, now, wanted, once)
+        if isinstance(outcome, Workload):
+            return outcome, busy
+    return None, busy
+
+
+def _attempt(
+    caller: Caller, node_id: UUID, wanted: CpuWanted, once: Once, *, named: bool = False
+) -> Workload | Refusal | None:
+    """Decide on one node, waiting for its lock; None when it is gone."""
+    try:
+        with locked_for(node_id, caller, once=once) as (held, now):
+            return _decide(held, now, wanted, once, named=named)
+    except NotFound:
+        return None
+
+
+def _decide(
+    held: LockedNode, caller: Caller, wanted: CpuWanted, once: Once, *, named: bool = False
+) -> Workload | Refusal:
+    """Place on the locked node, by the rights of now, or say why not."""
+    caller.require("compute.operate" if wanted.again else "compute.create")
+    outcome = place_cpu(held, caller, wanted, named=named)
+    if isinstance(outcome, Workload):
+        once.store(outcome)
+    return outcome
+
+
+def _too_large(wanted: CpuWanted, where: str) -> ApiError:
+    return Invalid(
+        f"A VM of size {wanted.size} with a disk of {wanted.given.disk_gb} GB is larger than {where}. Ask "
+        "for less.",
+        code="VM_SHAPE_NOT_PLACEABLE",
+    )
