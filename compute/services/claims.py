@@ -124,9 +124,10 @@ def give_up(workload_ids: Iterable[UUID], at: datetime) -> None:
     """
     ids = list(workload_ids)
     Claim.objects.filter(workload_id__in=ids).delete()
-    for run in Run.objects.wanted().filter(workload_id__in=ids):
-        Run.objects.filter(pk=run.pk).update(desired=Run.Desired.GONE, gone_asked_at=at)
-        jobs.on_commit("compute.tear_down", str(run.pk))
+    runs = list(Run.objects.wanted().filter(workload_id__in=ids).values_list("pk", flat=True))
+    Run.objects.filter(pk__in=runs).update(desired=Run.Desired.GONE, gone_asked_at=at)
+    for pk in runs:
+        jobs.on_commit("compute.tear_down", str(pk))
 
 
 def close(run: Run, *, by: str, at: datetime, override_reason: str = "") -> None:

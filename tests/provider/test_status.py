@@ -1,6 +1,8 @@
 """What an owner does with a node: maintenance, draining, removal, and back."""
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from compute.models import Claim, Run, Workload
 from nodes.models import GpuUnit, Node, TopologyGeneration
@@ -51,6 +53,19 @@ def test_maintenance_keeps_new_work_away_and_what_runs_runs_on(provider: Provide
     assert free(world) == 7
     world.vm(world.buyer)
     assert events(world.node)[-2:] == ["node.hold_changed"] * 2
+
+
+def test_draining_costs_the_same_for_one_vm_as_for_seven(provider: Provider, world: World) -> None:
+    provider.set("online")  # the first use of a key within a minute is noted
+    costs = []
+    for number in (1, 7):
+        made = [world.running(world.buyer) for _ in range(number)]
+        with CaptureQueriesContext(connection) as queries:
+            assert provider.set("draining").status_code == 200
+        costs.append(len(queries))
+        world.says(*[(vm, "gone") for vm in made])
+        assert provider.set("online").status_code == 200
+    assert costs[0] == costs[1]
 
 
 def test_draining_ends_all_that_is_not_stopped_with_a_published_reason(
