@@ -40,6 +40,9 @@ Render = Callable[[Any], dict[str, Any]]
 class Once(Protocol):
     """One request's Idempotency-Key, or the absence of one."""
 
+    # Whether there is a key to take at all.
+    keyed: bool
+
     def begin(self) -> None:
         """Take the key for this transaction; see the module."""
 
@@ -48,6 +51,8 @@ class Once(Protocol):
 
 
 class _NoKey:
+    keyed = False
+
     def begin(self) -> None:
         pass
 
@@ -71,6 +76,8 @@ class OnceWithoutKey(_NoKey):
 
 class OnceByKey:
     """A request with the header."""
+
+    keyed = True
 
     def __init__(self, organization_id: uuid.UUID, key: str, fingerprint: str, render: Render) -> None:
         self.organization_id = organization_id
