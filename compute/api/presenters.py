@@ -11,13 +11,20 @@ from openrelay.clock import rfc3339
 
 
 def _stage(workload: Workload) -> str | None:
-    """Where a workload is on its way up: it waits for its GPUs, for its node to begin, or for the guest."""
+    """Where a workload is on its way up: it waits for its GPUs, for its node to begin, or for the guest; a
+    pod that lost its job, to be started again.
+    """
+    begun = getattr(workload, "guest_observed", None)
+    coming = workload.status == states.DEPLOYING or (
+        workload.status == states.INTERRUPTED and workload.kind == Workload.Kind.POD
+    )
     if workload.status == states.PENDING:
         return "waiting_for_gpus"
-    if workload.status != states.DEPLOYING:
-        return None
-    begun = getattr(workload, "guest_observed", None) == Run.Observed.STARTING
-    return "starting" if begun else "scheduled"
+    if coming and begun == Run.Observed.STARTING:
+        return "starting"
+    if workload.status == states.DEPLOYING:
+        return "scheduled"
+    return "waiting_to_restart" if coming and begun == Run.Observed.NOTHING else None
 
 
 def vm(workload: Workload) -> dict[str, Any]:

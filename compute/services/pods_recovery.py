@@ -6,8 +6,11 @@ from compute import states
 from compute.models import Claim, Occupancy, Run, Workload
 from compute.services.interruption import interrupt
 from compute.services.pods_admission import connect
+from compute.services.pods_backoff import wait_of
+from compute.services.transitions import restate
 from nodes.services.locking import LockedNode
 from openrelay.audit.services.record import Actor
+from openrelay.clock import rfc3339
 
 JOB_LOST: Final = "its job was lost on its node and is started again"
 # What a container that never came up is said to have died of.
@@ -28,11 +31,18 @@ def lost_its_job(pod: Workload, observed: str) -> bool:
 def resubmit(held: LockedNode, lost: Run, *, actor: Actor) -> Run:
     """Have the pod of a run that is over start again by a new one, on the GPUs and volume that it has.
 
-    It is interrupted until its node says that the new run runs. Under the node's lock.
+    It is interrupted until its node says that the new run runs. One that is lost again and again waits longer
+    each time. Under the node's lock.
     """
     pod = lost.workload
+    wait = wait_of(pod, lost.number + 1)
+    reason = JOB_LOST
+    if wait.until is not None:
+        reason = f"its job was lost {wait.times} in a row and is started again at {rfc3339(wait.until)}"
     if pod.status == states.RUNNING:
-        interrupt(held, [pod], reason=JOB_LOST, actor=actor)
+        interrupt(held, [pod], reason=reason, actor=actor)
+    elif wait.until is not None:
+        restate([pod], reason, event="vm.job_lost", actor=actor, at=held.at)
     fresh = Run(workload=pod, node=held.node, number=lost.number + 1, created_at=held.at)
     fresh.save(force_insert=True)
     claims = Claim.objects.filter(workload=pod)

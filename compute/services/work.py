@@ -4,6 +4,7 @@ from typing import Any
 
 from compute.models import Occupancy, Run, SshKey, Workload
 from compute.services.claims import waits_for
+from compute.services.pods_backoff import held_back
 from nodes.models import FabricAddress, Node
 
 
@@ -11,8 +12,9 @@ def work_for(node: Node) -> list[dict[str, Any]]:
     """Every run of the node that is not over, as its agent is told of it, the oldest first.
 
     A run to run carries its whole specification, and in `waitsFor` the earlier runs that may still be on its
-    units: the agent starts it once they are gone. Five queries, six with
-    pods, however many runs there are.
+    units: the agent starts it once they are gone. One of a pod that waits to be started again is left out
+    until its time has come. Five queries, six with pods, seven with pods that were started again, however
+    many runs there are.
     """
     runs = list(
         Run.objects.open()
@@ -20,6 +22,8 @@ def work_for(node: Node) -> list[dict[str, Any]]:
         .select_related("workload__gpu_model", "workload__template")
         .order_by("created_at", "id")
     )
+    later = held_back(runs)
+    runs = [run for run in runs if run.pk not in later]
     waits = waits_for(run for run in runs if run.desired == Run.Desired.RUNNING)
     units: dict[Any, list[dict[str, Any]]] = {}
     occupancies = (
