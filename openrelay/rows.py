@@ -6,7 +6,6 @@ with JSON fields from being read so.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -22,14 +21,6 @@ def query(statement: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> lis
     """The rows of a statement that never changes; see `DatabaseWrapper.query`."""
     found: list[Row] = connection.query(statement, params)  # type: ignore[attr-defined]
     return found
-
-
-def opening(
-    statement: str, params: Sequence[Any] | Mapping[str, Any] = ()
-) -> AbstractContextManager[list[Row]]:
-    """A transaction that begins with that statement; see `DatabaseWrapper.opening`."""
-    opened: AbstractContextManager[list[Row]] = connection.opening(statement, params)  # type: ignore[attr-defined]
-    return opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +73,9 @@ def ask_all(*questions: Question[Any]) -> list[Any]:
 
 def fetch(model: type[M], tail: str, params: Sequence[Any]) -> list[M]:
     """Instances of `model` by `SELECT` of every column, followed by `tail` ("WHERE … FOR UPDATE")."""
-    return [build(model, row) for row in query(select(model, tail), params)]
-
-
-@cache
-def select(model: type[models.Model], tail: str) -> str:
-    """`SELECT` of every column of `model`, in the order that `build` takes, followed by `tail`."""
     table = connection.ops.quote_name(model._meta.db_table)
-    return f"SELECT {columns(model)} FROM {table} {tail}"  # noqa: S608  (our own models)
+    rows = query(f"SELECT {columns(model)} FROM {table} {tail}", params)  # noqa: S608  (our own models)
+    return [build(model, row) for row in rows]
 
 
 @cache

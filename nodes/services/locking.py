@@ -15,10 +15,9 @@ from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.errors import NotFound
 from openrelay.identity.caller import Caller
 from openrelay.identity.services.callers import reread, reread_with
-from openrelay.rows import NOTHING, Reading, build, fetch, opening, select
+from openrelay.rows import NOTHING, Reading, fetch
 
 _LOCK = "WHERE id = %s FOR NO KEY UPDATE"
-# The first of some that no other transaction holds: the limit ends the search at the one that is locked.
 _FIRST = (
     "WHERE id = ANY(%s::uuid[]) ORDER BY array_position(%s::uuid[], id) LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED"
 )
@@ -36,21 +35,24 @@ class LockedNode:
     read: Any = None
 
 
-@contextmanager
-def _locking(lock: str, params: list[Any], once: Once = NO_KEY) -> Iterator[Node | None]:
-    """One transaction that takes `once`, then locks the node's row and nothing else; None when there is none.
+def lock(node_id: UUID) -> Node | None:
+    """Lock the node's row in the current transaction, and nothing else; None when it is not there.
 
     By primary key, without a join: under READ COMMITTED a second predicate could make a waiter miss the row
     it waited for. FOR NO KEY UPDATE lets others insert rows that reference the node, such as heartbeats.
     """
-    if once.keyed:
-        with transaction.atomic():
-            once.begin()
-            rows = fetch(Node, lock, params)
-            yield rows[0] if rows else None
-    else:
-        with opening(select(Node, lock), params) as opened:
-            yield build(Node, opened[0]) if opened else None
+    rows = fetch(Node, _LOCK, [node_id])
+    return rows[0] if rows else None
+
+
+def lock_first(node_ids: Sequence[UUID]) -> Node | None:
+    """Lock the first of those rows that no other transaction holds, in the order given; None when there is
+    none.
+
+    One row at most: the limit ends the search at the first that could be locked.
+    """
+    rows = fetch(Node, _FIRST, [list(node_ids), list(node_ids)])
+    return rows[0] if rows else None
 
 
 @contextmanager
@@ -59,7 +61,8 @@ def locked(node_id: UUID) -> Iterator[LockedNode]:
 
     Raises NotFound when there is no such node.
     """
-    with _locking(_LOCK, [node_id]) as node:
+    with transaction.atomic():
+        node = lock(node_id)
         if node is None:
             raise NotFound()
         yield LockedNode(node, clock.read())
@@ -73,7 +76,9 @@ def locked_for(
 
     Raises NotFound when there is no such node, and what `reread` and `once.begin` raise.
     """
-    with _locking(_LOCK, [node_id], once) as node:
+    with transaction.atomic():
+        once.begin()
+        node = lock(node_id)
         if node is None:
             raise NotFound()
         caller, at, read = reread_with(caller, reading)
@@ -85,7 +90,9 @@ def first_locked_for(
     node_ids: Sequence[UUID], caller: Caller, *, once: Once = NO_KEY
 ) -> Iterator[tuple[LockedNode, Caller] | None]:
     """The same for the first of those nodes that no other transaction holds; None when there is none."""
-    with _locking(_FIRST, [list(node_ids), list(node_ids)], once) as node:
+    with transaction.atomic():
+        once.begin()
+        node = lock_first(node_ids)
         if node is None:
             yield None
             return

@@ -40,9 +40,6 @@ Render = Callable[[Any], dict[str, Any]]
 class Once(Protocol):
     """One request's Idempotency-Key, or the absence of one."""
 
-    # Whether there is a key to take at all.
-    keyed: bool
-
     def begin(self) -> None:
         """Take the key for this transaction; see the module."""
 
@@ -51,8 +48,6 @@ class Once(Protocol):
 
 
 class _NoKey:
-    keyed = False
-
     def begin(self) -> None:
         pass
 
@@ -76,8 +71,6 @@ class OnceWithoutKey(_NoKey):
 
 class OnceByKey:
     """A request with the header."""
-
-    keyed = True
 
     def __init__(self, organization_id: uuid.UUID, key: str, fingerprint: str, render: Render) -> None:
         self.organization_id = organization_id

@@ -2,8 +2,7 @@
 
 import datetime as dt
 import select
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,37 +10,24 @@ import psycopg
 from django.conf import settings
 from django.db.backends.postgresql import base
 from django.db.backends.postgresql.psycopg_any import get_adapters_template
-from django.db.transaction import atomic
 from psycopg.adapt import AdaptersMap
 from psycopg.types.datetime import TimestamptzLoader
 
-Params = Sequence[Any] | Mapping[str, Any]
-Rows = list[tuple[Any, ...]]
 
+class PreparedCursor(psycopg.Cursor[Any]):
+    """A cursor that sends values beside the statement, and prepares each statement when it first comes."""
 
-class _Adapted:
     @property
     def adapters(self) -> AdaptersMap:
         """How values are read and written, the same for every connection."""
         return _adapters()
-
-
-class LiteralCursor(_Adapted, psycopg.ClientCursor[Any]):
-    """A cursor that writes values into the statement, so that several statements can go as one message."""
-
-
-class PreparedCursor(_Adapted, psycopg.Cursor[Any]):
-    """A cursor that sends values beside the statement, and prepares each statement when it first comes."""
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> "PreparedCursor":
         return super().execute(query, params, **{**options, "prepare": True})
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's, with `query` and `opening`, and with pooled connections looked at before they are given."""
-
-    _opening: tuple[str, Params] | None = None
-    _opened: Rows
+    """Django's, with `query`, and with pooled connections looked at before they are given out."""
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """A connection; from the pool one that is not known to be dead."""
@@ -54,43 +40,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             connection.close()
             pool.putconn(connection)
 
-    @contextmanager
-    def opening(self, statement: str, params: Params = ()) -> Iterator[Rows]:
-        """A transaction whose BEGIN goes out in one message with its first statement; yields its rows.
-
-        Inside another transaction it is a savepoint, and the statement goes by itself.
-        """
-        if self.in_atomic_block:
-            with atomic(self.alias):
-                yield self.query(statement, params)
-            return
-        self._opening = statement, params
-        try:
-            with atomic(self.alias):
-                yield self._opened
-        finally:
-            self._opening = None
-
-    def _start_transaction_under_autocommit(self) -> None:
-        """Django calls this where it has to begin a transaction, and else would leave it to psycopg."""
-        if self._opening is None:
-            self._set_autocommit(False)  # type: ignore[attr-defined]
-            return
-        (statement, params), self._opening = self._opening, None
-        self.ensure_connection()
-        raw: Any = LiteralCursor(self.connection)
-        cursor = self.make_debug_cursor(raw) if self.queries_logged else self.make_cursor(raw)
-        try:
-            cursor.execute(f"BEGIN; {statement}", params)
-            raw.nextset()
-            self._opened = raw.fetchall()
-        except BaseException:
-            # Django does not know yet that there is a transaction to be ended.
-            with suppress(psycopg.Error):
-                self.connection.rollback()
-            raise
-
-    def query(self, statement: str, params: Params = ()) -> Rows:
+    def query(self, statement: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a statement that is written once and asked often: prepared, where
         `settings.DATABASE_PREPARES` allows it, and without the layers of Django's cursors.
 
@@ -104,7 +54,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         with self.wrap_database_errors:
             return PreparedCursor(self.connection).execute(statement, params).fetchall()
 
-    def _query_plainly(self, statement: str, params: Params) -> Rows:
+    def _query_plainly(self, statement: str, params: Any) -> list[tuple[Any, ...]]:
         """The same by the cursors that count, log and wrap what is executed."""
         if settings.DATABASE_PREPARES:
             raw: Any = PreparedCursor(self.connection)

@@ -13,6 +13,7 @@ import pytest
 
 from compute.services import place as placing
 from compute.services.create import VmRequest, create_vm
+from nodes.models import Node
 from nodes.services import locking
 from openrelay import clock as database_clock
 from openrelay.errors import Conflict
@@ -29,19 +30,23 @@ pytestmark = pytest.mark.django_db(transaction=True)
 WAIT = 1.0
 
 
-def take_away_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same rows are read, unlocked."""
-    for name in ("_LOCK", "_FIRST"):
-        statement, lock, _ = getattr(locking, name).partition(" FOR NO KEY UPDATE")
-        assert lock
-        monkeypatch.setattr(locking, name, statement)
+def without_lock(node_id: Any) -> Node | None:
+    """What `lock` reads, unlocked."""
+    found: Node | None = Node.objects.filter(pk=node_id).order_by().first()
+    return found
+
+
+def first_without_lock(node_ids: Any) -> Node | None:
+    """What `lock_first` reads, unlocked."""
+    return without_lock(node_ids[0])
 
 
 @pytest.fixture(params=["locked", "unlocked"])
 def locked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the lock is there."""
     if request.param == "unlocked":
-        take_away_the_lock(monkeypatch)
+        monkeypatch.setattr(locking, "lock", without_lock)
+        monkeypatch.setattr(locking, "lock_first", first_without_lock)
     return bool(request.param == "locked")
 
 
@@ -160,7 +165,7 @@ def test_a_spot_purchase_and_a_reclaim(
 def test_reserving_one_unit_twice_is_refused_by_the_database_without_any_lock(
     fleet: Fleet, operator: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_away_the_lock(monkeypatch)
+    monkeypatch.setattr(locking, "lock", without_lock)
     results = together(*[lambda: reserve(fleet, operator, 0)] * 20)
     made = [result for result in results if isinstance(result, Reservation)]
     assert len(made) == 1

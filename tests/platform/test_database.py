@@ -3,18 +3,16 @@
 import subprocess
 import sys
 import textwrap
-from contextlib import nullcontext
 from datetime import timedelta
 
-import psycopg
 import pytest
-from django.db import DataError, IntegrityError, connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from nodes.models import Location
 from openrelay import clock
-from openrelay.rows import opening, query
+from openrelay.rows import query
 from tests.support.web import environment
 
 
@@ -92,37 +90,3 @@ def test_what_the_database_refuses_is_djangos_error(prepares: bool) -> None:
             query("INSERT INTO nodes_location (id) VALUES (gen_random_uuid()) RETURNING id")
         assert query("SELECT 1") == [(1,)]  # the savepoint ended it
     assert not Location.objects.exists()
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("counted", [True, False])
-def test_a_transaction_opens_with_its_first_statement(counted: bool) -> None:
-    def places() -> list[str]:
-        return sorted(Location.objects.values_list("slug", flat=True))
-
-    def add(slug: str) -> None:
-        Location.objects.create(slug=slug, name=slug, city="", country="", region="")
-
-    def fail(slug: str) -> None:
-        with opening("SELECT 1"):
-            add(slug)
-            raise ValueError(slug)
-
-    with CaptureQueriesContext(connection) if counted else nullcontext():
-        with opening("SELECT %s::int, now() = statement_timestamp()", [7]) as rows:
-            assert rows == [(7, True)]
-            assert connection.in_atomic_block
-            add("kept")
-            with opening("SELECT count(*) FROM nodes_location") as inside:
-                assert inside == [(1,)]
-            with pytest.raises(ValueError, match="inner"):
-                fail("inner")
-        assert not connection.in_atomic_block
-        with pytest.raises(ValueError, match="outer"):
-            fail("outer")
-        with pytest.raises(DataError), opening("SELECT 1 / 0"):
-            raise AssertionError("not reached")
-        # Nothing is left of what failed, and the connection serves on, in autocommit.
-        add("after")
-        assert connection.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        assert places() == ["after", "kept"]
