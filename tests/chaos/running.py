@@ -15,7 +15,7 @@ import httpx
 import psycopg
 
 from openrelay.embedded import processes
-from tests.support.web import ROOT, free_port
+from tests.support.web import ROOT
 
 SUPERVISED = ("web", "worker", "beat", "agents", "postgres", "valkey")
 
@@ -26,13 +26,12 @@ class Whole:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.terminal = home.parent / "terminal"
-        self.port = free_port()
         self.supervisor: subprocess.Popen[bytes] | None = None
 
     @property
     def env(self) -> dict[str, str]:
-        """Next to nothing; the port, so that nobody takes it while a supervisor that was killed is away."""
-        return {"PATH": os.defpath, "OPENRELAY_HOME": str(self.home), "PORT": str(self.port)}
+        """Next to nothing: what OpenRelay needs, it has to find or make."""
+        return {"PATH": os.defpath, "OPENRELAY_HOME": str(self.home)}
 
     def start(self) -> None:
         """Bring it up, and wait until it is ready."""
@@ -45,7 +44,7 @@ class Whole:
                 stderr=terminal,
                 start_new_session=True,
             )
-        self.until("it is ready", lambda: "OpenRelay is ready" in self.terminal.read_text(), 120)
+        self.until("it is ready", lambda: "OpenRelay is ready" in self.said(), 120)
         heard = "SELECT count(*) FROM nodes_nodeheartbeat WHERE seen_at > now() - interval '60 s'"
         self.until("every agent is heard", lambda: self.rows(heard) == [(len(self.nodes),)])
 
@@ -53,6 +52,10 @@ class Whole:
     def nodes(self) -> list[str]:
         """The ids of the demo's nodes."""
         return [node for nodes in self.demo["nodes"].values() for node in nodes]
+
+    def said(self) -> str:
+        """What it has said on its terminal since it was started."""
+        return self.terminal.read_text()
 
     def stop(self) -> None:
         """End it in order; what does not end is killed."""
@@ -71,16 +74,23 @@ class Whole:
         deadline = time.monotonic() + seconds
         while not holds():
             assert self.supervisor is not None
-            assert self.supervisor.poll() is None, self.terminal.read_text()
-            assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{self.terminal.read_text()}"
+            assert self.supervisor.poll() is None, self.said()
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{self.said()}"
             time.sleep(0.1)
 
     def ready(self) -> bool:
         """Whether all of it says that it is well."""
+        url = f"{self.settings['BASE_URL']}/readyz"
         try:
-            return httpx.get(f"{self.demo['baseUrl']}/readyz", timeout=15, trust_env=False).status_code == 200
+            return httpx.get(url, timeout=15, trust_env=False).status_code == 200
         except httpx.TransportError:
             return False
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What it leaves for commands beside it."""
+        lines = (self.home / "run.env").read_text().splitlines()
+        return {name: value.strip("'") for name, _, value in (line.partition("=") for line in lines)}
 
     @property
     def demo(self) -> dict[str, Any]:
@@ -144,9 +154,7 @@ class Whole:
 
     def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """What the database answers."""
-        lines = (self.home / "run.env").read_text().splitlines()
-        settings = {name: value.strip("'") for name, _, value in (line.partition("=") for line in lines)}
-        with psycopg.connect(settings["DATABASE_URL"], autocommit=True) as connection:
+        with psycopg.connect(self.settings["DATABASE_URL"], autocommit=True) as connection:
             return connection.execute(statement, values).fetchall()  # type: ignore[arg-type]
 
     def caller(self, role: str) -> httpx.Client:

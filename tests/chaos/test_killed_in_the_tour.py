@@ -152,10 +152,13 @@ def test_the_tour_completes_while_any_part_is_killed(whole: Whole, number: int, 
     whole.until("the tour begins", lambda: tour.poll() is not None or " 1. " in log.read_text())
     killed += harass(whole, tour, random, seconds=random.uniform(1, 6), most=2)
     whole.kill_supervisor()
-    before = whole.children()
+    before, settings = whole.children(), whole.settings
     assert before, "the supervisor's children are to live on without it"
     whole.start()
-    assert not set(before.values()) & set(whole.children().values())
+    left = set(before.values()) & set(whole.children().values())
+    assert not left, f"{left} of the killed run still live"
+    for name in ("SECRET_KEY", "PORT"):
+        assert whole.settings[name] == settings[name]
     killed += harass(whole, tour, random, seconds=TOUR_SECONDS, most=6)
     if tour.poll() is None:
         os.killpg(tour.pid, signal.SIGKILL)

@@ -51,12 +51,18 @@ class Addresses(HTMLParser):
         self.found += [value for value in named if value and re.search(r"(^|[\s(,'\"])(https?:)?//", value)]
 
 
-def queries(client: Client, url: str) -> int:
+def opened(client: Client, url: str) -> int:
+    """How many queries the page costs. It opens, has a browser reach no other host, and is kept by none."""
     with CaptureQueriesContext(
         connection,
     ) as captured:
         answer = client.get(url)
     assert answer.status_code == 200, url
+    seen = Addresses()
+    seen.feed(answer.content.decode())
+    assert seen.found == [], url
+    assert "default-src 'self'" in answer["Content-Security-Policy"]
+    assert "no-store" in answer["Cache-Control"]
     return len(captured)
 
 
@@ -64,35 +70,31 @@ def test_every_model_is_listed() -> None:
     assert [model for model in MODELS if not admin.site.is_registered(model)] == []
 
 
-def test_every_list_takes_as_many_queries_for_1000_rows_as_for_10(console: Client) -> None:
+def test_every_list_opens_and_takes_as_many_queries_for_1000_rows_as_for_10(
+    console: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Enough to see a query for each row shown; rendering more of them shows nothing more.
+    for shown in admin.site._registry.values():
+        monkeypatch.setattr(shown, "list_per_page", 20)
     Beat.objects.create(at=clock.read())
     fill(10)
     console.get(reverse("admin:index"))  # whatever is looked up once a process
-    few = {url: queries(console, url) for url in everywhere()}
+    few = {url: opened(console, url) for url in everywhere()}
     fill(990)
-    many = {url: queries(console, url) for url in everywhere()}
+    many = {url: opened(console, url) for url in everywhere()}
     assert many == few
     assert max(few.values()) <= 12
 
 
-def test_every_page_opens_and_none_reaches_another_host(console: Client) -> None:
+def test_every_page_opens(console: Client) -> None:
     Beat.objects.create(at=clock.read())
     fill(1)
-    urls = everywhere()
     for model in MODELS:
         found = model._default_manager.order_by("pk").last()
         assert found is not None, model
-        urls.append(page_of(model, found.pk))
+        opened(console, page_of(model, found.pk))
     reservation = Reservation.objects.get()
-    urls.append(reverse("admin:reservations_reservation_review", args=[reservation.pk]))
-    for url in urls:
-        answer = console.get(url)
-        assert answer.status_code == 200, url
-        seen = Addresses()
-        seen.feed(answer.content.decode())
-        assert seen.found == [], url
-        assert "default-src 'self'" in answer["Content-Security-Policy"]
-        assert "no-store" in answer["Cache-Control"]
+    opened(console, reverse("admin:reservations_reservation_review", args=[reservation.pk]))
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
