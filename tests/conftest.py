@@ -14,6 +14,8 @@ from django.db import connection
 from django.db.backends.postgresql.creation import DatabaseCreation
 from django.db.models.signals import pre_migrate
 from django.test import TransactionTestCase
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from openrelay import sdk as published_client
 from tests.support import flush, services, travel, web
@@ -29,6 +31,10 @@ def _destroy(self: DatabaseCreation, test_database_name: str, _verbosity: int) -
         name = self.connection.ops.quote_name(test_database_name)
         cursor.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
+
+# How long an example takes says nothing on a busy machine.
+hypothesis_settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("suite")
 
 TransactionTestCase._fixture_teardown = _flush  # type: ignore[attr-defined, method-assign]
 DatabaseCreation._destroy_test_db = _destroy  # type: ignore[attr-defined, method-assign]

@@ -41,7 +41,7 @@ def resubmit(held: LockedNode, lost: Run, *, actor: Actor) -> Run:
         reason = f"its job was lost {wait.times} in a row and is started again at {rfc3339(wait.until)}"
     if pod.status == states.RUNNING:
         interrupt(held, [pod], reason=reason, actor=actor)
-    elif wait.until is not None:
+    else:
         restate([pod], reason, event="vm.job_lost", actor=actor, at=held.at)
     fresh = Run(workload=pod, node=held.node, number=lost.number + 1, created_at=held.at)
     fresh.save(force_insert=True)

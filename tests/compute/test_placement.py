@@ -70,7 +70,7 @@ def best_by_trying(options: list[Option], count: int) -> tuple[object, ...] | No
     return min(costs) if costs else None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(fleets(), st.integers(1, 8))
 def test_the_choice_is_the_best_there_is(options: list[Option], count: int) -> None:
     choice = choose(options, count)
@@ -84,7 +84,7 @@ def test_the_choice_is_the_best_there_is(options: list[Option], count: int) -> N
     assert set(choice.victims) == {chosen.victim for chosen in choice.options if chosen.victim is not None}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(1, 8), max_size=8))
 def test_sums_are_exactly_the_totals_of_subsets(sizes: list[int]) -> None:
     totals = {sum(subset) for n in range(len(sizes) + 1) for subset in itertools.combinations(sizes, n)} - {0}

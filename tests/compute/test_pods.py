@@ -10,6 +10,7 @@ from rest_framework.test import APIClient
 from compute.models import Claim, GpuPrice, Occupancy, OrgGpuPrice, Run, Workload
 from compute.services import interruption
 from compute.services.pods_image import why_not_an_image
+from compute.services.pods_recovery import JOB_LOST
 from nodes.levels import AMD_GRANT, BASE, INFINIBAND
 from nodes.models import FabricAddress, GpuUnit, Node, NodeHeartbeat
 from nodes.services.fabrics import join, set_fabric
@@ -547,7 +548,9 @@ def test_a_node_that_went_silent_and_lost_its_pods_starts_them_again(pods: Pods,
         interruption.interrupt_lost(node_id)
     assert state(pod) == ("interrupted", "node_lost")
     pods.says((pod, "gone"))
-    assert state(pod)[0] == "interrupted"
+    assert state(pod) == ("interrupted", JOB_LOST)
+    events = AuditEvent.objects.filter(target_id=pod.pk).order_by("id").values_list("event", flat=True)
+    assert list(events)[-2:] == ["vm.interrupted", "vm.job_lost"]
     pods.says((pod, "running"))
     assert state(pod)[0] == "running"
     consistent()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compute.models import Run, Workload
@@ -52,7 +52,6 @@ def test_a_run_that_lasted_ends_the_row() -> None:
     assert waits([*runs(1, 1), stopped]) == 0
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 2000), min_size=1, max_size=20))
 def test_the_wait_is_never_longer_than_the_longest_and_only_after_two_losses(spans: list[int]) -> None:
     wait = wait_after(runs(*spans))
