@@ -1,0 +1,204 @@
+"""The platform itself under test: real routes, keys and rows, its clock at one's hand."""
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from django.test import Client
+
+from compute import tasks as compute_tasks
+from compute.models import Occupancy, Run, Workload
+from compute.services.prices import set_price
+from nodes.models import GpuModel, Node, NodeHeartbeat
+from openrelay import clock as database_clock
+from openrelay.audit.actor import SYSTEM
+from openrelay.clock import Now
+from openrelay.identity.models import Organization, User
+from openrelay.identity.services.memberships import change_role
+from reservations import tasks as reservations_tasks
+from tests import factories
+from tests.histories import facts
+from tests.support.travel import Clock
+
+ORGS = ("platform", "provider", "manager", "tenant", "buyer")
+MODELS = ("nvidia-h100-sxm5-80gb", "nvidia-a100-sxm4-80gb")
+PRICES = {"community": 200, "verified": 250, "spot": 90}
+INVENTED = "0198c0de-0000-7000-8000-000000000000"
+_clients: list[Client] = []
+_NUMBERS = {factories.address(number): number for number in range(32)}
+
+
+def address(number: int) -> str:
+    return factories.address(number)
+
+
+def numbers(addresses: list[str]) -> frozenset[int]:
+    return frozenset(_NUMBERS[text] for text in addresses)
+
+
+def public_key(number: int) -> str:
+    """An SSH key, the same for the same number."""
+    parts = (b"ssh-ed25519", bytes([number]) * 32)
+    blob = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return f"ssh-ed25519 {base64.b64encode(blob).decode()} key-{number}"
+
+
+class Real:
+    """Organizations with a key each, a person who owns the tenant and one who helps there, and nodes."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.now = database_clock.read().replace(microsecond=0)
+        self.clock.freeze(self.now)
+        platform = factories.platform()
+        rest = {name: factories.organization(name.title()) for name in ORGS if name != "platform"}
+        self.orgs: dict[str, Organization] = {"platform": platform, **rest}
+        self.names = {str(org.pk): name for name, org in self.orgs.items()}
+        self.secrets = {name: factories.api_key(org) for name, org in self.orgs.items()}
+        tenant = self.orgs["tenant"]
+        boss, helper = factories.user(tenant), factories.user(tenant, role="viewer")
+        self.people: dict[str, User] = {"boss": boss, "helper": helper}
+        self.secrets |= {name: factories.session(person, tenant) for name, person in self.people.items()}
+        self.key_ids: dict[str, str] = {}
+        self.models = {
+            slug: factories.gpu_model(slug, name=f"Model {slug}", manufacturer="nvidia") for slug in MODELS
+        }
+        self.slugs = {str(model.pk): slug for slug, model in self.models.items()}
+
+    def travel(self, seconds: float) -> dt.datetime:
+        """Move the clock on, which stands still between two steps."""
+        self.now += dt.timedelta(seconds=seconds)
+        self.clock.freeze(self.now)
+        return self.now
+
+    def node(self, owner: str, runtime: str, interruptible: bool, units: dict[int, facts.Unit]) -> str:
+        """A node that was enrolled and has reported its units."""
+        made = Node.objects.create(
+            organization=self.orgs[owner],
+            hostname=f"node-{len(self.secrets)}",
+            runtime=runtime,
+            node_class=Node.Class.INTERRUPTIBLE if interruptible else Node.Class.PERSISTENT,
+        )
+        NodeHeartbeat.objects.create(node=made, seen_at=Now())
+        name = str(made.pk)
+        self.secrets[name] = factories.credential(made)
+        status, body = self.inventory(name, units, sequence=1, complete=True)
+        assert status == 200, body
+        return name
+
+    # Requests
+
+    def ask(
+        self, method: str, path: str, who: str, body: Any = None, key: str | None = None
+    ) -> tuple[int, Any]:
+        """One request by the credential of that name; its status and body, None for none."""
+        headers = {"Authorization": f"Bearer {self.secrets[who]}"}
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        # A client is one thread's; making one loads the middleware anew.
+        client = _clients.pop() if _clients else Client(raise_request_exception=False)
+        answer = client.generic(
+            method,
+            path,
+            "" if body is None else json.dumps(body),
+            content_type="application/json",
+            headers=headers,
+        )
+        _clients.append(client)
+        facts.require(answer.status_code != 500, f"{method} {path} by {who} of {body}: 500")
+        return answer.status_code, json.loads(answer.content) if answer.content else None
+
+    def read(self, path: str, who: str = "platform") -> Any:
+        """What GET answers, which has to be 200."""
+        status, body = self.ask("GET", path, who)
+        facts.require(status == 200, f"GET {path} by {who}: {status} {body}")
+        return body
+
+    def org_path(self, org: str, rest: str) -> str:
+        return f"/v1/orgs/{self.orgs[org].pk}/{rest}"
+
+    def org_ids(self, orgs: Any) -> list[str]:
+        return sorted(str(self.orgs[org].pk) for org in orgs)
+
+    def inventory(
+        self, node: str, units: dict[int, facts.Unit], *, sequence: int, complete: bool
+    ) -> tuple[int, Any]:
+        """The node's agent reports its hardware; of its host it tells nothing, so that units alone decide."""
+        listed = []
+        for number, unit in sorted(units.items()):
+            row = factories.unit_report(
+                number, gpus=unit.gpus, model=unit.model, allocClass=unit.klass, sellable=unit.sellable
+            )
+            row["gpus"][0]["healthy"] = unit.healthy
+            listed.append(row)
+        body = {"sequence": sequence, "complete": complete, "units": listed}
+        return self.ask("POST", "/v1/agent/inventory", node, body)
+
+    # What happens by itself, and at the server
+
+    def sweep(self) -> None:
+        compute_tasks.sweep_lost_nodes()
+        compute_tasks.sweep_interrupted()
+        compute_tasks.sweep_leaving_nodes()
+        compute_tasks.sweep_teardowns()
+        compute_tasks.sweep_stuck()
+        reservations_tasks.announce_all_due()
+
+    def set_price(self, model: str, tier: str, cents: int) -> None:
+        slug = GpuModel.objects.get(slug=model)
+        set_price(actor=SYSTEM, gpu_model=slug, tier=tier, cents_per_gpu_hour=cents)
+
+    def give_role(self, person: str, role_id: str) -> None:
+        change_role(
+            actor=SYSTEM,
+            user_id=self.people[person].pk,
+            organization_id=self.orgs["tenant"].pk,
+            role=role_id,
+        )
+
+    # What is written down
+
+    def runs(self) -> dict[str, dict[str, Any]]:
+        """Every run there is."""
+        units: dict[Any, set[int]] = {}
+        for run_id, where in Occupancy.objects.values_list("run_id", "unit__address"):
+            units.setdefault(run_id, set()).add(_NUMBERS[where])
+        return {
+            str(row.pk): {
+                "workload": str(row.workload_id),
+                "node": str(row.node_id),
+                "number": row.number,
+                "units": frozenset(units.get(row.pk, ())),
+                "wanted": row.desired == Run.Desired.RUNNING,
+                "observed": row.observed,
+                "open": row.closed_at is None,
+                "reboots": row.reboots,
+            }
+            for row in Run.objects.all()
+        }
+
+    def placed(self) -> Mapping[tuple[str, int], facts.Placed]:
+        """Every run by workload and number."""
+        return MappingProxyType(
+            {
+                (row["workload"], row["number"]): facts.Placed(run_id, row["node"], row["units"])
+                for run_id, row in self.runs().items()
+            }
+        )
+
+    def workloads(self) -> dict[str, dict[str, Any]]:
+        """Every workload there is."""
+        return {
+            str(row.pk): {
+                "status": row.status,
+                "reason": row.status_reason,
+                "node": str(row.node_id),
+                "public": row.public,
+                "disk": row.disk_size_gb,
+                "keys": {str(key.pk) for key in row.ssh_keys.all()},
+            }
+            for row in Workload.objects.prefetch_related("ssh_keys")
+        }

@@ -1,0 +1,236 @@
+"""The model: who may do what, and who may place where."""
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tests.histories.facts import (
+    CLASS_OF,
+    OPERATORS,
+    RUNTIME_OF,
+    SPOT,
+    Facts,
+    Node,
+    Seen,
+    Workload,
+    require,
+    subsets,
+)
+
+Fault = tuple[int, str]
+NOT_THERE: Fault = (404, "NOT_FOUND")
+FORBIDDEN: Fault = (403, "FORBIDDEN")
+MALFORMED: Fault = (400, "VALIDATION_ERROR")
+STATE: Fault = (409, "INVALID_STATE")
+
+# The actions that the permissions used here give.
+ACTIONS = {
+    "compute.read": {"compute.read"},
+    "compute.operate": {"compute.read", "compute.operate"},
+    "compute.write": {"compute.read", "compute.operate", "compute.create", "compute.delete"},
+    "sshkey.write": {"sshkey.read", "sshkey.write"},
+    "apikey.write": {"apikey.read", "apikey.create", "apikey.revoke", "apikey.update"},
+    "role.manage": {"role.read", "role.manage"},
+    "provider.write": {"provider.read", "provider.write"},
+    "reservation.capacity": {"reservation.read", "reservation.capacity"},
+    "reservation.manage": {"reservation.read", "reservation.capacity", "reservation.manage"},
+}
+SESSIONS_ONLY = {"apikey.create", "apikey.update", "role.manage"}
+
+# How a unit stands to a request, in the order in which they are used up.
+OWN_FREE, OWN_DRAINING, OWN_SPOT, OPEN = "own free", "own draining", "own spot", "open"
+
+
+@dataclass(frozen=True)
+class Room:
+    """One way to place: where, on what, and whom it costs."""
+
+    node: str
+    units: frozenset[int]
+    victims: frozenset[str] = frozenset()
+
+
+class Rights(Facts):
+    """Permissions and the table of who may place where."""
+
+    # Permissions
+
+    def may(self, who: str, action: str) -> bool:
+        asker = self.credentials[who]
+        if action == "reservation.manage" and asker.org != OPERATORS:
+            return False
+        if action in SESSIONS_ONLY and not asker.session:
+            return False
+        if asker.maker is not None and not self.may(asker.maker, action):
+            return False
+        permissions = self.roles[asker.role][1] if asker.role is not None else asker.permissions
+        return permissions is None or any(action in ACTIONS[permission] for permission in permissions)
+
+    def gate(
+        self, seen: Seen, who: str, action: str, *, org: str | None = None, hidden: bool = False
+    ) -> bool:
+        """Whether the request was refused for who it is from, and rightly so.
+
+        `org` is the organization that the path names.
+        """
+        asker = self.credentials[who]
+        if asker.revoked:
+            return seen.refused([(401, "REVOKED_API_KEY")])
+        if org is not None and asker.org != org:
+            return seen.refused([FORBIDDEN])
+        if not self.may(who, action):
+            return seen.refused([NOT_THERE if hidden else FORBIDDEN])
+        return False
+
+    def my_workload(self, seen: Seen, who: str, action: str, workload_id: str) -> Workload | None:
+        """The workload that the path names; None when the request was refused, and rightly so."""
+        asker = self.credentials[who]
+        workload = self.workloads[workload_id]
+        if asker.revoked:
+            seen.refused([(401, "REVOKED_API_KEY")])
+            return None
+        if workload.org != asker.org:
+            seen.refused([NOT_THERE])
+            return None
+        return None if self.gate(seen, who, action) else workload
+
+    def manages(self, org: str, node: str) -> list[str]:
+        """The contracts of the node that are active and in term and that the organization manages."""
+        return [
+            contract.id
+            for contract in self.of_node(node)
+            if org in contract.managers and self.status(contract) == "active"
+        ]
+
+    # Placing
+
+    def may_name(self, org: str, node: Node) -> bool:
+        return org in (OPERATORS, node.owner) or any(
+            org in contract.audience and self.in_term(contract) for contract in self.of_node(node.id)
+        )
+
+    def standing(self, node: Node, unit: int, *, org: str, tier: str, named: bool) -> str | None:
+        """How a unit of a node that takes work stands to a request: the table, row by row."""
+        if not node.units[unit].usable:
+            return None  # a GPU in it failed, or not sellable, or gone from the inventory
+        contract = self.held_by(node.id, unit)
+        claimed = self.claim_on(node.id, unit)
+        draining = claimed is None and bool(self.open_runs(node.id, [unit]))
+        free = claimed is None and not draining
+        if contract is None:
+            return OPEN if free else None
+        if self.status(contract) != "active":
+            return None  # in review
+        if org in contract.audience:
+            if not named:
+                return None
+            if claimed is None:
+                return OWN_DRAINING if draining else OWN_FREE
+            return OWN_SPOT if claimed.tier == SPOT else None
+        return OPEN if tier == SPOT and unit in contract.released and free else None
+
+    def standings(
+        self, node: Node, *, org: str, tier: str, kind: str, named: bool, model: str | None
+    ) -> dict[int, str]:
+        """The units that a request may have there now."""
+        if not self.takes_work(node) or node.runtime != RUNTIME_OF[kind]:
+            return {}
+        found = {}
+        for number, unit in node.units.items():
+            if unit.klass == CLASS_OF[kind] and model in (None, unit.model):
+                stands = self.standing(node, number, org=org, tier=tier, named=named)
+                if stands is not None:
+                    found[number] = stands
+        return found
+
+    def rooms_on(self, node: Node, stands: dict[int, str], count: int) -> list[Room]:
+        """The best ways to have `count` GPUs of one model of those units: all that are as good."""
+        best: list[Room] = []
+        least = None
+        for units in subsets(stands):
+            sizes = [node.units[unit].gpus for unit in units]
+            if sum(sizes) != count or len({node.units[unit].model for unit in units}) != 1:
+                continue
+            on = [self.claim_on(node.id, unit) for unit in units if stands[unit] == OWN_SPOT]
+            victims = {workload.id: workload for workload in on if workload is not None}
+            open_, draining = (
+                sum(node.units[unit].gpus for unit in units if stands[unit] == how)
+                for how in (OPEN, OWN_DRAINING)
+            )
+            # Of as many victims those whose oldest is as young as can be, then the next oldest.
+            ages = sorted((workload.created.timestamp() for workload in victims.values()))
+            cost = (open_, len(victims), [-age for age in ages], draining)
+            if least is None or cost < least:
+                best, least = [], cost
+            if cost == least:
+                best.append(Room(node.id, frozenset(units), frozenset(victims)))
+        return best
+
+    def rooms_in_pool(self, *, org: str, tier: str, kind: str, count: int, model: str | None) -> list[Room]:
+        """The best fits of the public pool: on whose node the fewest free GPUs of the model are left."""
+        found: dict[int, list[Room]] = {}
+        for node in self.nodes.values():
+            stands = self.standings(node, org=org, tier=tier, kind=kind, named=False, model=model)
+            for of in {node.units[unit].model for unit in stands}:
+                mine = {unit: how for unit, how in stands.items() if node.units[unit].model == of}
+                if rooms := self.rooms_on(node, mine, count):
+                    free = sum(node.units[unit].gpus for unit in mine)
+                    found.setdefault(free, []).extend(rooms)
+        if self.racing:  # whose node is busy with another request is passed over
+            return [room for rooms in found.values() for room in rooms]
+        return found[min(found)] if found else []
+
+    def no_room(self, nodes: Iterable[Node], *, kind: str, count: int, model: str | None) -> Fault:
+        """What a request is answered that has no room on those nodes: whether it ever could have."""
+        for node in nodes:
+            if node.removed or node.runtime != RUNTIME_OF[kind]:
+                continue
+            able = [
+                number
+                for number, unit in node.units.items()
+                if unit.present and unit.sellable and unit.klass == CLASS_OF[kind]
+                if model in (None, unit.model)
+            ]
+            for units in subsets(able):
+                of = {node.units[unit].model for unit in units}
+                if len(of) == 1 and sum(node.units[unit].gpus for unit in units) == count:
+                    return 503, "INSUFFICIENT_GPU_CAPACITY"
+        return 400, "GPU_COUNT_NOT_ALLOCATABLE"
+
+    def availability(self, org: str) -> dict[str, tuple[int, int, int, int]]:
+        """By GPU model: what is free to the organization, of it reserved to it, on the spot market, in all."""
+        found: dict[str, list[int]] = {}
+        for node in self.nodes.values():
+            if not self.takes_work(node) or node.runtime != "qemu":
+                continue
+            for number, unit in node.units.items():
+                if not (unit.present and unit.sellable and unit.klass == "vfio-group"):
+                    continue
+                contract = self.held_by(node.id, number)
+                used = bool(self.open_runs(node.id, [number])) or self.claim_on(node.id, number) is not None
+                active = contract is not None and self.status(contract) == "active"
+                own = contract is not None and active and org in contract.audience
+                free = not used and unit.healthy
+                sums = found.setdefault(unit.model, [0, 0, 0, 0])
+                if contract is None or own:
+                    sums[0] += free * unit.gpus
+                    sums[1] += (free and own) * unit.gpus
+                    sums[3] += (free or used) * unit.gpus
+                elif active and number in contract.released:
+                    sums[2] += free * unit.gpus
+        return {model: (a, b, c, d) for model, (a, b, c, d) in found.items() if a or b or c or d}
+
+    def kept_answer(self, seen: Seen, who: str, key: str | None, request: object) -> bool:
+        """Whether the request was answered for its Idempotency-Key, and rightly so."""
+        org = self.credentials[who].org
+        kept = self.kept.get((org, key)) if key is not None else None
+        if kept is None or kept[2] <= self.now - dt.timedelta(hours=24):
+            return False
+        if kept[0] != (who, request):
+            return seen.refused([(422, "IDEMPOTENCY_KEY_REUSED")])
+        require(seen.status == 200 and seen.body == kept[1], f"not the answer that was kept: {seen.body}")
+        return True
+
+    def keep(self, seen: Seen, who: str, key: str | None, request: object) -> None:
+        if key is not None:
+            self.kept[self.credentials[who].org, key] = ((who, request), seen.body, self.now)
