@@ -1,6 +1,9 @@
 """Whether the platform is what the model says: what it wrote down, and what it shows to whom."""
 
 import datetime as dt
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from reservations.services.invariants import violations
@@ -9,35 +12,66 @@ from tests.histories.people import Model
 from tests.histories.real import ORGS, Real, address, numbers
 
 
-def compare(model: Model, real: Real) -> None:
+@dataclass(frozen=True)
+class Written:
+    """What the platform wrote down, and the unit lists of some nodes as operators see them."""
+
+    runs: dict[str, dict[str, Any]]
+    workloads: dict[str, dict[str, Any]]
+    units: dict[str, list[dict[str, Any]]]
+
+
+def look(real: Real, nodes: Iterable[str]) -> Written:
+    """What there is now."""
+    units = {node: real.read(f"/v1/nodes/{node}/reservations/units") for node in nodes}
+    return Written(real.runs(), real.workloads(), units)
+
+
+def compare(model: Model, written: Written) -> None:
     """Raise Disagreement unless what is written down is what the model has."""
-    _runs(model, real)
-    _workloads(model, real)
-    for node in model.nodes:
-        _units(model, real, node)
+    _runs(model, written.runs)
+    _workloads(model, written.workloads)
+    for node, listed in written.units.items():
+        _units(model, node, listed)
 
 
 def compare_views(model: Model, real: Real, turn: int) -> None:
-    """The invariants, and what one organization and one node show, in turn."""
+    """What one organization or one node shows, one view in turn."""
+    views: list[Callable[[], None]] = []
+    for org in ORGS:
+        views.append(partial(_availability, model, real, org))
+        views.append(partial(_listed, model, real, org))
+        node = list(model.nodes)[len(views) // 2 % len(model.nodes)]
+        views.append(partial(_contracts, model, real, node))
+        views.append(partial(_relation, model, real, org, node))
+        views.append(partial(_burn, model, real, turn))
+    # One step leads through all of them, whatever their number.
+    views[turn * 7 % len(views)]()
+
+
+def compare_all(model: Model, real: Real) -> None:
+    """Everything that anybody sees."""
+    compare(model, look(real, model.nodes))
+    for org in ORGS:
+        _availability(model, real, org)
+        _listed(model, real, org)
+        for node in model.nodes:
+            _relation(model, real, org, node)
+    for node in model.nodes:
+        _contracts(model, real, node)
+
+
+def compare_invariants() -> None:
+    """Nothing is wrong in the database."""
     found = violations()
     require(not found, f"invariants: {found}")
-    org = ORGS[turn % len(ORGS)]
-    _availability(model, real, org)
-    _listed(model, real, org)
-    nodes = list(model.nodes)
-    node = nodes[turn % len(nodes)]
-    _contracts(model, real, node)
-    _relation(model, real, org, node)
-    if model.workloads:
-        _burn(model, real, turn)
 
 
 def _same(what: str, found: Any, wanted: Any) -> None:
     require(found == wanted, f"{what} is {found}, and should be {wanted}")
 
 
-def _runs(model: Model, real: Real) -> None:
-    found = real.runs()
+def _runs(model: Model, found: dict[str, dict[str, Any]]) -> None:
     wanted = {
         run.id: {
             "workload": run.workload,
@@ -56,8 +90,7 @@ def _runs(model: Model, real: Real) -> None:
         _same(f"run {run['number']} of {run['workload']}", found[pk], run)
 
 
-def _workloads(model: Model, real: Real) -> None:
-    found = real.workloads()
+def _workloads(model: Model, found: dict[str, dict[str, Any]]) -> None:
     _same("the workloads", found.keys(), model.workloads.keys())
     for pk, workload in model.workloads.items():
         wanted = {
@@ -71,10 +104,10 @@ def _workloads(model: Model, real: Real) -> None:
         _same(f"{workload.kind} {pk}", found[pk], wanted)
 
 
-def _units(model: Model, real: Real, node_id: str) -> None:
+def _units(model: Model, node_id: str, rows: list[dict[str, Any]]) -> None:
     """The unit list as operators see it."""
     node = model.nodes[node_id]
-    listed = {row["id"]: row for row in real.read(f"/v1/nodes/{node_id}/reservations/units")}
+    listed = {row["id"]: row for row in rows}
     wanted = {}
     for number, unit in node.units.items():
         contract = model.held_by(node_id, number)
@@ -169,6 +202,8 @@ def _listed(model: Model, real: Real, org: str) -> None:
 
 def _burn(model: Model, real: Real, turn: int) -> None:
     """What one workload costs: those that run in turn, or the latest."""
+    if not model.workloads:
+        return
     running = [workload for workload in model.workloads.values() if workload.rate is not None]
     workload = running[turn % len(running)] if running else list(model.workloads.values())[-1]
     row = real.read(f"/v1/vms/{workload.id}/burn", workload.org)

@@ -17,6 +17,31 @@ from tests.histories.people import Model
 from tests.histories.real import INVENTED, MODELS, ORGS, Real, address, public_key
 
 HOUR = dt.timedelta(hours=1)
+# How often each step is taken, beside the others; what is not here once.
+WEIGHTS = {
+    "create": 14,
+    "obey": 9,
+    "reserve": 7,
+    "release": 5,
+    "reclaim": 4,
+    "reclaim_spot": 3,
+    "restart": 5,
+    "stop": 4,
+    "terminate": 3,
+    "create_pod": 3,
+    "say": 5,
+    "inventory": 4,
+    "race": 4,
+    "wait": 3,
+    "sweep": 2,
+    "reaffirm": 2,
+    "amend_end": 2,
+    "set_status": 2,
+    "fall_silent": 1,
+    "set_price": 2,
+}
+ON_CONTRACTS = {"amend_end", "amend_audience", "amend_managers", "reaffirm", "cancel", "release", "reclaim"}
+ON_WORKLOADS = {"stop", "restart", "reboot", "terminate", "resize", "set_visibility", "attach", "detach"}
 STATES = ("starting", "running", "stopped", "failed", "gone", "never-started")
 CHANGES = ("none", "gone", "back", "unhealthy", "model", "class", "unsold", "size", "empty", "alone")
 SEQUENCES = ("next", "next", "next", "next", "same", "older", "partial")
@@ -35,7 +60,8 @@ class Call:
 
 
 which = st.integers(0, 7)
-who = st.integers(0, 13)
+node = st.sampled_from([0, 0, 0, 0, 1, 1, 2])
+who = st.integers(0, 23)
 some = st.frozensets(st.integers(0, 3), min_size=1, max_size=3)
 hours = st.sampled_from([None, 1, 3])
 seldom = st.sampled_from([False] * 7 + [True])
@@ -46,12 +72,12 @@ MANAGERS = ((), ("manager",), ("buyer",), ("manager", "tenant"))
 # How each step is drawn. The first of each choice is what a plain history has.
 STEPS: dict[str, tuple[Any, ...]] = {
     "reserve": (
-        which,
+        node,
         some,
         st.sampled_from(AUDIENCES),
         st.sampled_from(MANAGERS),
-        st.sampled_from([None, None, None, -30, -120, 3600]),
-        st.sampled_from([None, None, 1, 3, 0]),
+        st.sampled_from([None, None, None, None, None, -30, -120, 3600]),
+        st.sampled_from([None, None, None, 1, 3, 0]),
         who,
         idempotency,
     ),
@@ -62,13 +88,13 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "cancel": (which, who),
     "release": (which, some, who),
     "reclaim": (which, some, seldom, who),
-    "reclaim_spot": (which, st.none() | some | st.just(frozenset()), seldom, who),
+    "reclaim_spot": (node, st.none() | some | st.just(frozenset()), seldom, who),
     "create": (
         st.sampled_from(["tenant", "buyer", "provider", "manager", "platform"]),
         st.sampled_from(["community", "spot", "spot", "verified"]),
         st.integers(1, 3),
-        st.sampled_from([None, 0, 0, 1, 2, -1]),
-        st.sampled_from([None, None, None, 0, 1]),
+        st.sampled_from([None, None, None, 0, 0, 0, 0, 1, 2, -1]),
+        st.sampled_from([None, None, None, None, 0, 1]),
         who,
         idempotency,
     ),
@@ -83,21 +109,29 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "detach": (which, which, who),
     "add_ssh_key": (st.sampled_from(ORGS), st.integers(0, 2), who),
     "delete_ssh_key": (which, who),
-    "obey": (which,),
+    "obey": (node,),
     "say": (
-        which,
+        node,
         st.lists(st.tuples(which, st.sampled_from(STATES), st.sampled_from(["", "", "boom"])), max_size=3),
         st.sampled_from(SEQUENCES),
     ),
-    "inventory": (which, which, st.sampled_from(CHANGES), st.sampled_from(SEQUENCES)),
-    "set_status": (which, st.sampled_from(["online", "maintenance", "draining", "removed"]), who),
-    "offboard": (which, st.sampled_from([0, 600, 7200, 100_000]), who),
-    "notice": (which, st.sampled_from([600, 0, 7200])),
+    "inventory": (node, which, st.sampled_from(CHANGES), st.sampled_from(SEQUENCES)),
+    "set_status": (node, st.sampled_from(["online", "maintenance", "draining", "removed"]), who),
+    "offboard": (st.sampled_from([1, 1, 0]), st.sampled_from([0, 600, 7200, 100_000]), who),
+    "notice": (st.sampled_from([1, 1, 0]), st.sampled_from([600, 0, 7200])),
     "make_key": (st.sampled_from([*GRANTS, BEYOND]), who),
     "revoke_key": (which, who),
     "make_role": (which, st.sampled_from([*GRANTS, BEYOND]), who),
     "change_role": (which, st.sampled_from([*GRANTS, BEYOND]), who),
     "delete_role": (which, who),
+}
+# What is no request.
+STEPS |= {
+    "wait": (st.sampled_from([30, 100, 3600, 100, 3 * 3600, 25 * 3600, 8 * 86400]),),
+    "fall_silent": (node,),
+    "sweep": (),
+    "set_price": (st.sampled_from(MODELS), st.sampled_from(["community", "spot"]), st.integers(1, 300)),
+    "give_role": (which,),
 }
 # What several may do at one moment on the same nodes.
 RACES = (
@@ -120,6 +154,7 @@ RACE = st.lists(
     min_size=2,
     max_size=3,
 )
+STEPS["race"] = (RACE,)
 
 
 class Steps:
@@ -131,11 +166,20 @@ class Steps:
     def asker(self, number: int, natural: str) -> str:
         """Whoever it is natural for, or now and then anybody else."""
         everybody = list(self.model.credentials)
-        return natural if number < 8 else everybody[(number - 8) % len(everybody)]
+        return natural if number < 20 else everybody[(number * 7 + self.model.now.second) % len(everybody)]
 
     def one(self, things: Any, number: int) -> Any:
         listed = list(things)
         return listed[number % len(listed)] if listed else None
+
+    def possible(self) -> list[str]:
+        """The names of the steps that there is something to do by, each as often as it weighs."""
+        model = self.model
+        out = set() if model.contracts else set(ON_CONTRACTS)
+        out |= set() if model.workloads else {*ON_WORKLOADS, "say", "obey"}
+        out |= set() if model.roles else {"change_role", "delete_role", "give_role"}
+        out |= set() if self.real.key_ids else {"revoke_key"}
+        return [name for name in STEPS if name not in out for _ in range(WEIGHTS.get(name, 1))]
 
     # Reservations
 
@@ -151,6 +195,9 @@ class Steps:
         key: str | None,
     ) -> Call | None:
         node = self.one(self.model.nodes, number)
+        # Now and then a unit that the node never had.
+        there = len(self.model.nodes[node].units)
+        units = units if by % 8 == 7 else frozenset(unit % there for unit in units)
         asker = self.asker(by, "platform")
         starts = None if start is None else self.model.now + dt.timedelta(seconds=start)
         ends = None if end is None else self.model.now + HOUR * end + dt.timedelta(seconds=start or 0)
