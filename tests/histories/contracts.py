@@ -93,9 +93,7 @@ class Contracts(Life):
             for unit in contract.units
         ):
             faults.append((409, "TOPOLOGY_UNITS_MISSING"))
-        if not (
-            moved or reaffirmed or audience != contract.audience or managers != contract.managers
-        ):
+        if not (moved or reaffirmed or audience != contract.audience or managers != contract.managers):
             faults.append(MALFORMED)
         if seen.refused(faults):
             return
@@ -115,9 +113,7 @@ class Contracts(Life):
         if not self._no_capacity(seen, who, contract, units):
             contract.released |= frozenset(units)
 
-    def reclaim(
-        self, seen: Seen, who: str, contract_id: str, units: Collection[int], *, dry: bool
-    ) -> None:
+    def reclaim(self, seen: Seen, who: str, contract_id: str, units: Collection[int], *, dry: bool) -> None:
         contract = self.contracts[contract_id]
         if self._no_capacity(seen, who, contract, units):
             return

@@ -101,11 +101,8 @@ class Hosts(Contracts):
 
     def _waits(self, workload: Workload) -> bool:
         """Whether an earlier run may still be on one of its units."""
-        for run in self.open_runs(workload.node, workload.claims):
-            if run.workload == workload.id and run.wanted:
-                return False
-            return True
-        return False
+        first = next(iter(self.open_runs(workload.node, workload.claims)), None)
+        return first is not None and not (first.workload == workload.id and first.wanted)
 
     def _hears_of(self, seen: Seen, run: Run, state: str, message: str) -> None:
         workload = self.workloads[run.workload]

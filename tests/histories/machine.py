@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import connection
@@ -14,7 +15,7 @@ from tests.histories.comparing import compare, compare_all, compare_invariants, 
 from tests.histories.facts import Credential, Disagreement, Seen, Unit, require
 from tests.histories.people import Model
 from tests.histories.real import MODELS, ORGS, PRICES, Real
-from tests.histories.steps import STEPS, Call, Steps
+from tests.histories.steps import OPENING, STEP, Call, Steps
 from tests.support import flush
 
 STEP_SECONDS = 4
@@ -33,8 +34,12 @@ class Histories(RuleBasedStateMachine):
         self.silent: set[str] = set()
         self.turn = 0
 
-    @initialize(first=sizes, second=sizes, pods=sizes, owner=st.sampled_from(["buyer", "provider"]))
-    def begin(self, first: list[int], second: list[int], pods: list[int], owner: str) -> None:
+    @initialize(
+        first=sizes, second=sizes, pods=sizes, owner=st.sampled_from(["buyer", "provider"]), opening=OPENING
+    )
+    def begin(
+        self, first: list[int], second: list[int], pods: list[int], owner: str, opening: Sequence[Any]
+    ) -> None:
         """A node of the provider's, one that is interruptible, and one for pods."""
         model, real = self.model, self.real
         for org in ORGS:
@@ -48,6 +53,8 @@ class Histories(RuleBasedStateMachine):
         self.steps = Steps(model, real)
         for org in ORGS:
             self.do(self.steps.add_ssh_key(org, 0, 0))
+        for name, *args in opening:
+            self.take(name, tuple(args))
 
     def _node(self, owner: str, runtime: str, interruptible: bool, gpus: list[int]) -> None:
         klass = "vfio-group" if runtime == "qemu" else "device-request"
@@ -55,13 +62,14 @@ class Histories(RuleBasedStateMachine):
         name = self.real.node(owner, runtime, interruptible, units)
         self.model.add_node(name, owner, runtime, interruptible, units)
 
-    @rule(data=st.data())
-    def step(self, data: st.DataObject) -> None:
-        """One step of those that there is something to do by."""
-        name = data.draw(st.sampled_from(self.steps.possible()))
-        args = data.draw(st.tuples(*STEPS[name]))
+    @rule(drawn=STEP)
+    def step(self, drawn: tuple[Any, ...]) -> None:
+        """One step, and whether all is as it should be after it."""
+        self.take(*self.steps.possible(drawn[0], drawn[1:]))
+
+    def take(self, name: str, args: tuple[Any, ...]) -> None:
+        """Do it, a moment later, and look."""
         self.tick(STEP_SECONDS)
-        note(f"{name}{args}")
         if name in vars(Histories):
             getattr(self, name)(*args)
         else:
@@ -101,6 +109,7 @@ class Histories(RuleBasedStateMachine):
 
     def wait(self, seconds: int) -> None:
         self.tick(seconds)
+        self.real.sign_in()
 
     def fall_silent(self, number: int) -> None:
         """The node is not heard from any more, or is again."""

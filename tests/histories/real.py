@@ -61,12 +61,17 @@ class Real:
         tenant = self.orgs["tenant"]
         boss, helper = factories.user(tenant), factories.user(tenant, role="viewer")
         self.people: dict[str, User] = {"boss": boss, "helper": helper}
-        self.secrets |= {name: factories.session(person, tenant) for name, person in self.people.items()}
+        self.sign_in()
         self.key_ids: dict[str, str] = {}
         self.models = {
             slug: factories.gpu_model(slug, name=f"Model {slug}", manufacturer="nvidia") for slug in MODELS
         }
         self.slugs = {str(model.pk): slug for slug, model in self.models.items()}
+
+    def sign_in(self) -> None:
+        """The tenant's people sign in anew: sessions last for hours, and histories for weeks."""
+        for name, person in self.people.items():
+            self.secrets[name] = factories.session(person, self.orgs["tenant"])
 
     def travel(self, seconds: float) -> dt.datetime:
         """Move the clock on, which stands still between two steps."""

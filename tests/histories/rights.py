@@ -158,7 +158,7 @@ class Rights(Facts):
                 for how in (OPEN, OWN_DRAINING)
             )
             # Of as many victims those whose oldest is as young as can be, then the next oldest.
-            ages = sorted((workload.created.timestamp() for workload in victims.values()))
+            ages = sorted(workload.created.timestamp() for workload in victims.values())
             cost = (open_, len(victims), [-age for age in ages], draining)
             if least is None or cost < least:
                 best, least = [], cost
@@ -198,7 +198,7 @@ class Rights(Facts):
         return 400, "GPU_COUNT_NOT_ALLOCATABLE"
 
     def availability(self, org: str) -> dict[str, tuple[int, int, int, int]]:
-        """By GPU model: what is free to the organization, of it reserved to it, on the spot market, in all."""
+        """By GPU model: free to the organization, of it reserved to it, on the spot market, in all."""
         found: dict[str, list[int]] = {}
         for node in self.nodes.values():
             if not self.takes_work(node) or node.runtime != "qemu":

@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.histories.facts import POD, VM, Seen, Unit
+from tests.histories.facts import POD, VM, Contract, Seen, Unit, Workload
 from tests.histories.people import Model
 from tests.histories.real import INVENTED, MODELS, ORGS, Real, address, public_key
 
@@ -20,7 +20,7 @@ HOUR = dt.timedelta(hours=1)
 # How often each step is taken, beside the others; what is not here once.
 WEIGHTS = {
     "create": 14,
-    "obey": 9,
+    "obey": 10,
     "reserve": 7,
     "release": 5,
     "reclaim": 4,
@@ -41,7 +41,18 @@ WEIGHTS = {
     "set_price": 2,
 }
 ON_CONTRACTS = {"amend_end", "amend_audience", "amend_managers", "reaffirm", "cancel", "release", "reclaim"}
-ON_WORKLOADS = {"stop", "restart", "reboot", "terminate", "resize", "set_visibility", "attach", "detach"}
+ON_WORKLOADS = {
+    "obey",
+    "say",
+    "stop",
+    "restart",
+    "reboot",
+    "terminate",
+    "resize",
+    "set_visibility",
+    "attach",
+    "detach",
+}
 STATES = ("starting", "running", "stopped", "failed", "gone", "never-started")
 CHANGES = ("none", "gone", "back", "unhealthy", "model", "class", "unsold", "size", "empty", "alone")
 SEQUENCES = ("next", "next", "next", "next", "same", "older", "partial")
@@ -62,7 +73,7 @@ class Call:
 which = st.integers(0, 7)
 node = st.sampled_from([0, 0, 0, 0, 1, 1, 2])
 who = st.integers(0, 23)
-some = st.frozensets(st.integers(0, 3), min_size=1, max_size=3)
+some = st.frozensets(st.integers(0, 3), min_size=1, max_size=2)
 hours = st.sampled_from([None, 1, 3])
 seldom = st.sampled_from([False] * 7 + [True])
 idempotency = st.sampled_from([None] * 6 + ["first", "second"])
@@ -71,13 +82,22 @@ MANAGERS = ((), ("manager",), ("buyer",), ("manager", "tenant"))
 
 # How each step is drawn. The first of each choice is what a plain history has.
 STEPS: dict[str, tuple[Any, ...]] = {
+    "create": (
+        st.sampled_from(["tenant", "buyer", "provider", "manager", "platform"]),
+        st.sampled_from(["community", "spot", "spot", "verified"]),
+        st.integers(1, 3),
+        st.sampled_from([None, None, None, 0, 0, 0, 0, 1, 2, -1]),
+        st.sampled_from([None, None, None, None, 0, 1]),
+        who,
+        idempotency,
+    ),
     "reserve": (
         node,
         some,
         st.sampled_from(AUDIENCES),
         st.sampled_from(MANAGERS),
         st.sampled_from([None, None, None, None, None, -30, -120, 3600]),
-        st.sampled_from([None, None, None, 1, 3, 0]),
+        st.sampled_from([None, 1, 3, None, 1, 0]),
         who,
         idempotency,
     ),
@@ -89,15 +109,6 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "release": (which, some, who),
     "reclaim": (which, some, seldom, who),
     "reclaim_spot": (node, st.none() | some | st.just(frozenset()), seldom, who),
-    "create": (
-        st.sampled_from(["tenant", "buyer", "provider", "manager", "platform"]),
-        st.sampled_from(["community", "spot", "spot", "verified"]),
-        st.integers(1, 3),
-        st.sampled_from([None, None, None, 0, 0, 0, 0, 1, 2, -1]),
-        st.sampled_from([None, None, None, None, 0, 1]),
-        who,
-        idempotency,
-    ),
     "create_pod": (st.sampled_from(["buyer", "tenant"]), st.integers(1, 2), who, idempotency),
     "stop": (which, who),
     "restart": (which, who),
@@ -116,7 +127,7 @@ STEPS: dict[str, tuple[Any, ...]] = {
         st.sampled_from(SEQUENCES),
     ),
     "inventory": (node, which, st.sampled_from(CHANGES), st.sampled_from(SEQUENCES)),
-    "set_status": (node, st.sampled_from(["online", "maintenance", "draining", "removed"]), who),
+    "set_status": (node, st.sampled_from([*["online", "maintenance", "draining"] * 3, "removed"]), who),
     "offboard": (st.sampled_from([1, 1, 0]), st.sampled_from([0, 600, 7200, 100_000]), who),
     "notice": (st.sampled_from([1, 1, 0]), st.sampled_from([600, 0, 7200])),
     "make_key": (st.sampled_from([*GRANTS, BEYOND]), who),
@@ -155,6 +166,28 @@ RACE = st.lists(
     max_size=3,
 )
 STEPS["race"] = (RACE,)
+# Drawn without a look at what is there, which may differ from one time to the next.
+STEP = st.sampled_from([name for name in STEPS for _ in range(WEIGHTS.get(name, 1))]).flatmap(
+    lambda name: st.tuples(st.just(name), *STEPS[name])
+)
+
+
+# What a history may begin with, so that more of them come to where it is interesting.
+_CONTRACT = ("reserve", 0, frozenset({0, 1}), ("tenant",), ("manager",), None, None, 0, None)
+_NAMED = ("create", "tenant", "community", 1, 0, None, 0, None)
+_SPOT = ("create", "buyer", "spot", 1, None, None, 0, None)
+_ORDINARY = ("create", "buyer", "community", 1, None, None, 0, None)
+OPENING = st.sampled_from(
+    [
+        (),
+        (_CONTRACT, ("release", 0, frozenset({0, 1}), 0), _SPOT, ("obey", 0)),
+        (_CONTRACT, _NAMED, ("obey", 0)),
+        (_SPOT, _SPOT, _CONTRACT, ("obey", 0)),
+        (_ORDINARY, _CONTRACT, ("obey", 0), ("obey", 1)),
+        (_CONTRACT, ("inventory", 0, 2, "model", "next"), _SPOT),
+        (("create_pod", "buyer", 1, 0, None), ("obey", 2), _NAMED),
+    ]
+)
 
 
 class Steps:
@@ -172,14 +205,29 @@ class Steps:
         listed = list(things)
         return listed[number % len(listed)] if listed else None
 
-    def possible(self) -> list[str]:
-        """The names of the steps that there is something to do by, each as often as it weighs."""
-        model = self.model
-        out = set() if model.contracts else set(ON_CONTRACTS)
-        out |= set() if model.workloads else {*ON_WORKLOADS, "say", "obey"}
-        out |= set() if model.roles else {"change_role", "delete_role", "give_role"}
-        out |= set() if self.real.key_ids else {"revoke_key"}
-        return [name for name in STEPS if name not in out for _ in range(WEIGHTS.get(name, 1))]
+    def workloads(self) -> list[Workload]:
+        """The workloads, those that are not over first, of these the latest."""
+        listed = reversed(list(self.model.workloads.values()))
+        return sorted(listed, key=lambda workload: workload.status == "terminated")
+
+    def contracts(self) -> list[Contract]:
+        """The reservations, those that are not over first."""
+        return sorted(self.model.contracts.values(), key=self.model.ended)
+
+    def possible(self, name: str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+        """The step, or where there is nothing to do it to, the one that makes something."""
+        model, first = self.model, args[0] if args and isinstance(args[0], int) else 0
+        if name in ON_CONTRACTS and not model.contracts:
+            units = frozenset({first % 3, (first + 1) % 3})
+            return "reserve", (0, units, ("tenant",), ("manager",), None, None, 0, None)
+        if name in ON_WORKLOADS and not model.workloads:
+            tier = ("community", "spot")[first % 2]
+            return "create", (("tenant", "buyer")[first % 2], tier, 1, None, None, 0, None)
+        if name in ("change_role", "delete_role", "give_role") and not model.roles:
+            return "make_role", (first, GRANTS[first % len(GRANTS)], 0)
+        if name == "revoke_key" and not self.real.key_ids:
+            return "make_key", (GRANTS[first % len(GRANTS)], 0)
+        return name, args
 
     # Reservations
 
@@ -227,7 +275,7 @@ class Steps:
     def _on_contract(
         self, number: int, by: int, rest: str, body: Any, told: Callable[[Model, Seen, str, str], None]
     ) -> Call | None:
-        contract = self.one(self.model.contracts.values(), number)
+        contract = self.one(self.contracts(), number)
         if contract is None:
             return None
         node = self.model.nodes[contract.node]
@@ -252,13 +300,21 @@ class Steps:
     def amend_audience(self, number: int, audience: Sequence[str], by: int) -> Call | None:
         body = {"allowedOrgIds": self.real.org_ids(audience)}
         return self._on_contract(
-            number, by, "", body, lambda model, seen, asker, pk: model.amend(seen, asker, pk, audience=audience)
+            number,
+            by,
+            "",
+            body,
+            lambda model, seen, asker, pk: model.amend(seen, asker, pk, audience=audience),
         )
 
     def amend_managers(self, number: int, managers: Sequence[str], by: int) -> Call | None:
         body = {"managingOrgIds": self.real.org_ids(managers)}
         return self._on_contract(
-            number, by, "", body, lambda model, seen, asker, pk: model.amend(seen, asker, pk, managers=managers)
+            number,
+            by,
+            "",
+            body,
+            lambda model, seen, asker, pk: model.amend(seen, asker, pk, managers=managers),
         )
 
     def reaffirm(self, number: int, by: int) -> Call | None:
@@ -295,7 +351,7 @@ class Steps:
 
     def _mostly_held(self, number: int, units: frozenset[int]) -> frozenset[int]:
         """Of the units those that the reservation has, unless it has none of them."""
-        contract = self.one(self.model.contracts.values(), number)
+        contract = self.one(self.contracts(), number)
         return (units & contract.units if contract is not None else units) or units
 
     def reclaim_spot(self, number: int, units: frozenset[int] | None, dry: bool, by: int) -> Call | None:
@@ -364,8 +420,7 @@ class Steps:
     def _on_workload(
         self, number: int, by: int, method: str, rest: str, body: Any, told: Callable[..., None]
     ) -> Call | None:
-        # The latest first: they are the ones that are up.
-        workload = self.one(reversed(list(self.model.workloads.values())), number)
+        workload = self.one(self.workloads(), number)
         if workload is None:
             return None
         asker = self.asker(by, workload.org)
@@ -388,7 +443,7 @@ class Steps:
         return self._on_workload(number, by, "POST", "terminate", None, Model.terminate)
 
     def resize(self, number: int, more: int, by: int) -> Call | None:
-        workload = self.one(reversed(list(self.model.workloads.values())), number)
+        workload = self.one(self.workloads(), number)
         size = more + (workload.disk if workload is not None else 0)
         return self._on_workload(
             number,

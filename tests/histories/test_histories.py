@@ -1,4 +1,4 @@
-"""Random histories of a fleet: every answer is one that the rules allow, and nothing is wrong after any step."""
+"""Random histories of a fleet: every answer is one the rules allow, and nothing is wrong after any step."""
 
 import os
 

@@ -1,0 +1,384 @@
+"""Faults to plant: each takes one promise of the platform away, by a change of a few words.
+
+An edit names the exact text that it replaces, which has to be there exactly once.
+"""
+
+from dataclasses import dataclass
+
+Edit = tuple[str, str, str]  # path, text, what is there instead
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault: its name, the promise that it breaks, and the edits that plant it."""
+
+    name: str
+    promise: str
+    edits: tuple[Edit, ...]
+
+
+def _one(name: str, promise: str, path: str, text: str, instead: str) -> Mutant:
+    return Mutant(name, promise, ((path, text, instead),))
+
+
+_PLACEMENT = "compute/placement.py"
+_UNIT = "nodes/models/gpu_unit.py"
+_SURVEY = "nodes/services/survey.py"
+_REPORTS = "compute/services/reports.py"
+_INVENTORY = "nodes/services/inventory.py"
+_CAPACITY = "reservations/services/capacity.py"
+_AMENDING = "reservations/services/amending.py"
+_CLAIMS = "compute/services/claims.py"
+
+MUTANTS = (
+    Mutant(
+        "no-node-lock",
+        "changes of one node run one after the other",
+        (
+            (
+                "nodes/services/locking.py",
+                '_LOCK = "WHERE id = %s FOR NO KEY UPDATE"',
+                '_LOCK = "WHERE id = %s"',
+            ),
+            ("nodes/services/locking.py", "LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED", "LIMIT 1"),
+        ),
+    ),
+    # The table of who may place where, row by row.
+    _one(
+        "row-free",
+        "a unit that is free and not reserved is open to everybody",
+        _PLACEMENT,
+        "    if held is None:\n        return Standing.OPEN\n",
+        "    if held is None:\n        return Standing.OPEN if tier == SPOT else None\n",
+    ),
+    _one(
+        "row-draining",
+        "a unit that an earlier guest may still be on is nobody's but the audience's",
+        _PLACEMENT,
+        "    if use.workload_id is not None or use.occupied:\n",
+        "    if use.workload_id is not None:\n",
+    ),
+    _one(
+        "row-reserved-not-released",
+        "what is reserved and not released is not for spot",
+        _PLACEMENT,
+        "held.active and held.released else None",
+        "held.active else None",
+    ),
+    _one(
+        "row-reserved-audience",
+        "the audience may have what is reserved to it",
+        _PLACEMENT,
+        "return Standing.OWN_DRAINING if use.occupied else Standing.OWN_FREE",
+        "return None if not held.released else Standing.OWN_FREE",
+    ),
+    _one(
+        "row-reserved-draining",
+        "the audience may have what is reserved to it and draining",
+        _PLACEMENT,
+        "return Standing.OWN_DRAINING if use.occupied else Standing.OWN_FREE",
+        "return None if use.occupied else Standing.OWN_FREE",
+    ),
+    _one(
+        "row-reserved-by-name",
+        "what is reserved is had by naming the node only",
+        _PLACEMENT,
+        "        if not named:\n            return None\n",
+        "",
+    ),
+    _one(
+        "row-released-spot",
+        "what is released is for sale to spot",
+        _PLACEMENT,
+        "return Standing.OPEN if tier == SPOT and held.active and held.released else None",
+        "return None",
+    ),
+    _one(
+        "row-released-ordinary",
+        "what is released is not for ordinary workloads",
+        _PLACEMENT,
+        "if tier == SPOT and held.active",
+        "if held.active",
+    ),
+    _one(
+        "row-spot-preempted",
+        "a spot workload gives way to the audience",
+        _PLACEMENT,
+        "return Standing.OWN_SPOT if use.tier == SPOT else None",
+        "return None",
+    ),
+    _one(
+        "row-ordinary-stays",
+        "an ordinary workload gives way to nobody",
+        _PLACEMENT,
+        "return Standing.OWN_SPOT if use.tier == SPOT else None",
+        "return Standing.OWN_FREE",
+    ),
+    _one(
+        "row-review-audience",
+        "a reservation in review grants nothing to its audience",
+        _SURVEY,
+        "return self.active and organization_id in self.audience",
+        "return organization_id in self.audience",
+    ),
+    _one(
+        "row-review-spot",
+        "a reservation in review grants nothing to spot",
+        _PLACEMENT,
+        "held.active and held.released else None",
+        "held.released else None",
+    ),
+    _one(
+        "row-failed-gpu",
+        "nothing starts on a failed GPU",
+        _SURVEY,
+        "return not self.not_reservable_reason",
+        "return not self.unit.not_reservable_reason",
+    ),
+    _one(
+        "row-unsold",
+        "nothing starts on what is not for sale",
+        _UNIT,
+        "        if not self.sellable:\n"
+        '            return self.not_sellable_reason or "it is not for sale"\n',
+        "",
+    ),
+    _one(
+        "row-gone",
+        "nothing starts on a unit that is gone",
+        _UNIT,
+        '        if self.gone_at is not None:\n            return "it is gone from the node"\n',
+        "",
+    ),
+    # Facts, and what is no evidence of them
+    _one(
+        "free-on-absence",
+        "a guest that a report leaves out is as it was",
+        _REPORTS,
+        "            let_waiting_deploy(held.node, actor=actor, at=held.at)\n",
+        "            absent = Run.objects.open().filter(node=node, observed__in=Run.LIVE)\n"
+        "            for run in absent.exclude(pk__in=[guest.run_id for guest in report.guests]):\n"
+        "                close(run, by=Occupancy.AGENT, at=held.at)\n"
+        "            let_waiting_deploy(held.node, actor=actor, at=held.at)\n",
+    ),
+    _one(
+        "free-on-stop",
+        "a unit is free once the agent says so",
+        _CLAIMS,
+        '        jobs.on_commit("compute.tear_down", str(run.pk))\n',
+        "        close(run, by=Occupancy.AGENT, at=at)\n",
+    ),
+    _one(
+        "stale-report-taken",
+        "a report older than the last changes nothing",
+        _REPORTS,
+        "    if report.sequence < state.last_sequence:\n",
+        "    if report.sequence < 0:\n",
+    ),
+    _one(
+        "partial-report-taken",
+        "a report of an agent that could not look at all changes nothing",
+        _REPORTS,
+        "    if not report.complete:\n",
+        "    if report.sequence < 0:\n",
+    ),
+    _one(
+        "stale-inventory-taken",
+        "an inventory older than the last changes nothing",
+        _INVENTORY,
+        '    if report["sequence"] <= node.inventory_sequence:\n',
+        '    if report["sequence"] < 0:\n',
+    ),
+    _one(
+        "partial-inventory-taken",
+        "an inventory of an agent that could not read all changes nothing",
+        _INVENTORY,
+        '    if not report["complete"]:\n',
+        '    if report["sequence"] < 0:\n',
+    ),
+    _one(
+        "return-needs-no-review",
+        "a unit's return is a change of topology",
+        _INVENTORY,
+        '            causes.append(f"{unit.address} is back")\n',
+        "            pass\n",
+    ),
+    _one(
+        "late-guest-ignored",
+        "a guest that turns up after its end is to go, and its units are taken",
+        _REPORTS,
+        "        return guest.state in Run.LIVE\n",
+        "        return False\n",
+    ),
+    # Contracts
+    Mutant(
+        "overlap",
+        "a unit is in one reservation at a time",
+        (
+            (
+                "nodes/migrations/0001_initial.py",
+                '("unit", "="), ("term", "&&")',
+                '("hold", "="), ("term", "&&")',
+            ),
+            (_AMENDING, "    if found:\n        raise contracts.overlap(found, caller)\n", ""),
+        ),
+    ),
+    _one(
+        "amend-keeps-old-end",
+        "a term ends when it was amended to",
+        _AMENDING,
+        "    Hold.objects.filter(pk=reservation.pk).update(term=term)\n"
+        "    reservation.ends_at = changes.ends_at\n",
+        "    reservation.ends_at = changes.ends_at\n",
+    ),
+    _one(
+        "reaffirm-without-units",
+        "what is gone cannot be re-affirmed",
+        _AMENDING,
+        "    if missing:\n",
+        "    if False:\n",
+    ),
+    _one(
+        "reclaim-by-standers",
+        "reclaim ends who is on the named units, and nobody else",
+        _CAPACITY,
+        "plan = select([unit.unit_id for unit in units])",
+        "plan = split(list(Workload.objects.holding_on(held.node.pk)))",
+    ),
+    _one(
+        "reclaim-ordinary",
+        "reclaim ends spot workloads only",
+        _CAPACITY,
+        "victims=[workload for workload in workloads if workload.tier == Tier.SPOT]",
+        "victims=list(workloads)",
+    ),
+    _one(
+        "dry-run-moves",
+        "a dry run changes nothing",
+        _CAPACITY,
+        "        if dry_run:\n            return reservation, plan\n"
+        "        changed = _move_boundary(held, units, released=False)\n",
+        "        changed = _move_boundary(held, units, released=False)\n"
+        "        if dry_run:\n            return reservation, plan\n",
+    ),
+    Mutant(
+        "manager-after-term",
+        "a managing organization's reach ends with the term",
+        (
+            (_CAPACITY, " and reservation.status == Status.ACTIVE\n", "\n"),
+            (
+                "reservations/api/views.py",
+                '        """The reservations through which a managing organization reaches the node for this '
+                'operation."""\n        return Reservation.objects.filter(active_in_term(Now()))\n',
+                "        return Reservation.objects.all()\n",
+            ),
+        ),
+    ),
+    _one(
+        "manager-reaches-all-spot",
+        "a managing organization evicts on released units only",
+        "reservations/services/reclaim_spot.py",
+        "hold_id__in=ids, released=True)",
+        "hold_id__in=ids)",
+    ),
+    # Placement and life
+    _one(
+        "oldest-preempted",
+        "of spot workloads the youngest give way",
+        _PLACEMENT,
+        "if best is None or age > best[0]:",
+        "if best is None or age < best[0]:",
+    ),
+    _one(
+        "offline-node-placed",
+        "nothing starts on a node that is silent",
+        "compute/services/room.py",
+        "    if not facts.heard:\n",
+        "    if False:\n",
+    ),
+    _one(
+        "held-node-placed",
+        "nothing starts on a node that its owner keeps from new work",
+        "nodes/models/node.py",
+        "return not self.owner_hold and self.removed_at is None",
+        "return self.removed_at is None",
+    ),
+    _one(
+        "drain-ends-stopped",
+        "draining leaves what is stopped",
+        "compute/services/draining.py",
+        ".filter(node=held.node).exclude(status=states.STOPPED)\n",
+        ".filter(node=held.node)\n",
+    ),
+    _one(
+        "pods-not-resubmitted",
+        "a pod that lost its job is started again",
+        "compute/services/pods_recovery.py",
+        "and observed == Run.Observed.GONE\n",
+        "and observed == Run.Observed.STOPPED\n",
+    ),
+    _one(
+        "last-key-detached",
+        "a live workload keeps a key",
+        "compute/services/attachments.py",
+        "        if len(opening) == 1:\n",
+        "        if len(opening) == 0:\n",
+    ),
+    # Money, repeats, and who may
+    _one(
+        "rate-not-locked",
+        "the rate locks when a session opens",
+        "compute/services/burn.py",
+        "cents = session.cents_per_hour if session else hourly_cents(workload) or 0",
+        "cents = hourly_cents(workload) or 0",
+    ),
+    _one(
+        "interrupted-billed",
+        "interrupted time is free",
+        "compute/services/transitions.py",
+        "    else:\n        ended = [pk for pk, status",
+        "    elif target != states.INTERRUPTED:\n        ended = [pk for pk, status",
+    ),
+    _one(
+        "repeat-does-it-again",
+        "a repeated Idempotency-Key does nothing again",
+        "openrelay/api/idempotency.py",
+        "        if kept is None:\n",
+        "        if kept is None or kept[0] == self.fingerprint:\n",
+    ),
+    _one(
+        "repeat-of-another",
+        "an Idempotency-Key stands for one request",
+        "openrelay/api/idempotency.py",
+        "        if fingerprint != self.fingerprint:\n",
+        "        if not fingerprint:\n",
+    ),
+    _one(
+        "others-workloads",
+        "another organization's workload is not there",
+        "compute/querysets.py",
+        "return self.filter(organization_id=caller.organization_id)",
+        "return self.all()",
+    ),
+    _one(
+        "key-over-its-maker",
+        "no key exceeds its maker",
+        "openrelay/identity/services/escalation.py",
+        "    if not beyond:\n        return\n",
+        "    if beyond is not None:\n        return\n",
+    ),
+    _one(
+        "role-kept-in-key",
+        "a key goes no further than its maker's role of now",
+        "openrelay/identity/services/callers.py",
+        "        actions &= facts.maker_role.actions(platform_ops=facts.is_platform_ops)\n",
+        "        pass\n",
+    ),
+    _one(
+        "revoked-key-serves",
+        "a revoked key is dead",
+        "openrelay/identity/services/callers.py",
+        "    if facts.revoked_at is not None:\n",
+        "    if facts.revoked_at is None and facts.revoked_at is not None:\n",
+    ),
+)
