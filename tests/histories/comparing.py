@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from reservations.models import Announcement
 from reservations.services.invariants import violations
 from tests.histories.facts import Contract, require
 from tests.histories.people import Model
@@ -59,6 +60,20 @@ def compare_all(model: Model, real: Real) -> None:
             _relation(model, real, org, node)
     for node in model.nodes:
         _contracts(model, real, node)
+
+
+def compare_announcements(model: Model) -> None:
+    """After a sweep everybody was told of what their reservations have come to."""
+    told: dict[str, set[str]] = {}
+    for contract, event in Announcement.objects.values_list("reservation_id", "event"):
+        told.setdefault(str(contract), set()).add(event)
+    for contract in model.contracts.values():
+        heard, status = told.get(contract.id, set()), model.status(contract)
+        for name, event in (("expired", "expired"), ("needs-review", "needs_review")):
+            if status == name:
+                require(f"reservation.{event}" in heard, f"{contract.id} is {status}, and told is {heard}")
+        if status == "pending":
+            require("reservation.activated" not in heard, f"{contract.id} is pending, and told is {heard}")
 
 
 def compare_invariants() -> None:

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.concurrency.conftest import together
-from tests.histories.comparing import compare, compare_all, compare_invariants, compare_views, look
+from tests.histories.comparing import (
+    compare,
+    compare_all,
+    compare_announcements,
+    compare_invariants,
+    compare_views,
+    look,
+)
 from tests.histories.facts import Credential, Disagreement, Seen, Unit, require
 from tests.histories.people import Model
 from tests.histories.real import MODELS, ORGS, PRICES, Real
@@ -33,6 +40,7 @@ class Histories(RuleBasedStateMachine):
         self.model = Model(self.real.now)
         self.silent: set[str] = set()
         self.turn = 0
+        self.sound = False  # whether the last step went well
 
     @initialize(
         first=sizes, second=sizes, pods=sizes, owner=st.sampled_from(["buyer", "provider"]), opening=OPENING
@@ -69,6 +77,7 @@ class Histories(RuleBasedStateMachine):
 
     def take(self, name: str, args: tuple[Any, ...]) -> None:
         """Do it, a moment later, and look."""
+        self.sound = False
         self.tick(STEP_SECONDS)
         if name in vars(Histories):
             getattr(self, name)(*args)
@@ -78,9 +87,10 @@ class Histories(RuleBasedStateMachine):
         compare(self.model, look(self.real, [self.steps.one(self.model.nodes, self.turn)]))
         compare_invariants()
         compare_views(self.model, self.real, self.turn)
+        self.sound = True
 
     def teardown(self) -> None:
-        if self.model.nodes:
+        if self.sound:
             compare_all(self.model, self.real)
 
     def do(self, call: Call | None) -> None:
@@ -118,6 +128,7 @@ class Histories(RuleBasedStateMachine):
     def sweep(self) -> None:
         self.real.sweep()
         self.model.sweep()
+        compare_announcements(self.model)
 
     def set_price(self, slug: str, tier: str, cents: int) -> None:
         self.real.set_price(slug, tier, cents)
@@ -130,13 +141,12 @@ class Histories(RuleBasedStateMachine):
 
     # What happens at once
 
-    def race(self, drawn: list[tuple[Any, ...]]) -> None:
+    def race(self, drawn: Sequence[tuple[Any, ...]]) -> None:
         """Several requests at one moment: what comes of them is what one after the other could have given."""
-        calls = []
-        for name, *args in drawn:
-            call = getattr(self.steps, name)(*args)
-            if call is not None and not (name in ("obey", "inventory") and calls):
-                calls.append(call)
+        self.steps.natural = True
+        made = [getattr(self.steps, name)(*args) for name, *args in drawn]
+        self.steps.natural = False
+        calls = [call for call in made if call is not None]
         if len(calls) < 2:
             return
         for call in calls:

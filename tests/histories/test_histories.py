@@ -26,5 +26,6 @@ def test_whatever_anybody_does_is_answered_and_done_as_the_rules_say() -> None:
             phases=[Phase.generate, *([Phase.shrink] if SHRINK else [])],
             suppress_health_check=list(HealthCheck),
             print_blob=False,
+            report_multiple_bugs=False,
         ),
     )
