@@ -8,6 +8,7 @@ import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from nodes.services.survey import UnitFacts
@@ -21,7 +22,12 @@ class Standing(enum.Enum):
     OWN_FREE = 1  # reserved to the caller, nobody on it
     OWN_DRAINING = 2  # reserved to the caller, an earlier guest may still be on it
     OWN_SPOT = 3  # reserved to the caller, claimed by a spot workload that has to go
-    OPEN = 4  # not reserved, or on the spot market for a spot request; nobody on it
+    MARKET = 4  # reserved to others and on the spot market, for a spot request; nobody on it
+    OPEN = 5  # not reserved, nobody on it
+
+
+# By the right of being in the audience.
+OWN: Final = (Standing.OWN_FREE, Standing.OWN_DRAINING, Standing.OWN_SPOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ def standing(facts: UnitFacts, use: Use, *, organization_id: UUID, tier: str, na
         return None
     if held is None:
         return Standing.OPEN
-    return Standing.OPEN if tier == SPOT and held.active and held.released else None
+    return Standing.MARKET if tier == SPOT and held.active and held.released else None
 
 
 def choose(options: Iterable[Option], gpu_count: int) -> Choice | None:
@@ -89,7 +95,7 @@ def choose(options: Iterable[Option], gpu_count: int) -> Choice | None:
 
     What is reserved to the caller is used before what is open; within it, the fewest workloads are preempted,
     of those the youngest (the oldest that goes is as young as it can be); then as little as can be of what is
-    draining, in as few units as can be.
+    draining. Of what is open, the spot market's is used first. All in as few units as can be.
     """
     by_model: dict[UUID, list[Option]] = {}
     for option in options:
@@ -125,7 +131,7 @@ def _choose_of_model(
 ) -> tuple[tuple[object, ...], Choice] | None:
     own = [option for option in options if option.standing in (Standing.OWN_FREE, Standing.OWN_DRAINING)]
     taken = [option for option in options if option.standing is Standing.OWN_SPOT]
-    open_units = [option for option in options if option.standing is Standing.OPEN]
+    open_units = [option for option in options if option.standing in (Standing.MARKET, Standing.OPEN)]
     open_sums = sums(option.gpus for option in open_units)
     own_sums = sums(option.gpus for option in own)
     all_sums = sums(option.gpus for option in [*own, *taken])
@@ -141,7 +147,7 @@ def _choose_of_model(
         ]
         picked.sort(key=lambda option: option.address)
         ages = _ages(option for option in taken if option.victim in gone)
-        key = (from_open, len(victims), ages, _draining(picked), len(picked))
+        key = (from_open, len(victims), ages, *_last_resort(picked), len(picked))
         return key, Choice(model_id, tuple(picked), victims)
     return None
 
@@ -195,23 +201,28 @@ def _splits(limits: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
 
 
 def _pick(options: Sequence[Option], target: int) -> list[Option]:
-    """The options that add up to `target`: first as little draining as can be, then as few units."""
+    """The options that add up to `target`: as little as can be of what is a last resort, in few units."""
     ordered = sorted(options, key=lambda option: option.address)
     best: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {0: ((0, 0), ())}
     for index, option in enumerate(ordered):
-        draining = option.gpus if option.standing is Standing.OWN_DRAINING else 0
+        dear = sum(_last_resort([option]))
         for total, (cost, chosen) in sorted(best.items(), reverse=True):
             reached = total + option.gpus
             if reached > target:
                 continue
-            found = ((cost[0] + draining, cost[1] + 1), (*chosen, index))
+            found = ((cost[0] + dear, cost[1] + 1), (*chosen, index))
             if reached not in best or found < best[reached]:
                 best[reached] = found
     return [ordered[index] for index in best[target][1]]
 
 
-def _draining(options: Iterable[Option]) -> int:
-    return sum(option.gpus for option in options if option.standing is Standing.OWN_DRAINING)
+def _last_resort(options: Iterable[Option]) -> tuple[int, int]:
+    """How many GPUs are draining, and how many are open to everybody rather than to spot alone."""
+    draining = ordinary = 0
+    for option in options:
+        draining += option.gpus if option.standing is Standing.OWN_DRAINING else 0
+        ordinary += option.gpus if option.standing is Standing.OPEN else 0
+    return draining, ordinary
 
 
 def _ages(options: Iterable[Option]) -> list[float]:

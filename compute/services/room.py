@@ -6,7 +6,7 @@ from uuid import UUID
 
 from compute.capacity import VOLUME_GB, Shape, Share, pod_shape, shape, shape_again, share
 from compute.models import Workload
-from compute.placement import FREE, SPOT, Choice, Option, Standing, Use, choose, standing
+from compute.placement import FREE, OWN, SPOT, Choice, Option, Use, choose, standing
 from compute.services.host import Left
 from compute.services.node_facts import node_facts
 from compute.services.pool import RUNTIME_OF
@@ -132,7 +132,7 @@ def options_for(
                     stands,
                     use.workload_id if use.tier == SPOT else None,
                     use.since,
-                    facts.held.hold_id if facts.held is not None and stands is not Standing.OPEN else None,
+                    facts.held.hold_id if facts.held is not None and stands in OWN else None,
                 )
             )
     return options

@@ -52,10 +52,11 @@ def cost(options: tuple[Option, ...]) -> tuple[object, ...]:
     """What placement promises to make small, in this order."""
     victims = {chosen.victim: chosen.since for chosen in options if chosen.victim is not None}
     return (
-        sum(chosen.gpus for chosen in options if chosen.standing is Standing.OPEN),
+        sum(chosen.gpus for chosen in options if chosen.standing not in OWN),
         len(victims),
         sorted((-since.timestamp() for since in victims.values() if since), reverse=True),
         sum(chosen.gpus for chosen in options if chosen.standing is Standing.OWN_DRAINING),
+        sum(chosen.gpus for chosen in options if chosen.standing is Standing.OPEN),
         len(options),
     )
 
@@ -104,6 +105,17 @@ def test_reserved_units_are_used_up_before_open_ones_even_by_preempting() -> Non
     ]
     choice = choose(options, 2)
     assert addresses(choice) == ["0000:01:00.0", "0000:02:00.0"]
+
+
+def test_spot_takes_what_is_on_its_market_before_what_is_open_to_everybody() -> None:
+    options = [
+        option(0, 2, Standing.OPEN),
+        option(1, 1, Standing.OPEN),
+        option(2, 1, Standing.MARKET),
+        option(3, 1, Standing.MARKET),
+    ]
+    assert addresses(choose(options, 2)) == ["0000:02:00.0", "0000:03:00.0"]
+    assert addresses(choose(options, 3)) == ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
 
 
 def test_free_comes_before_draining_and_draining_before_preempting() -> None:

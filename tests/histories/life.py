@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from tests.histories.facts import OPERATORS, POD, VM, Placed, Run, Seen, Workload, require
-from tests.histories.rights import MALFORMED, NOT_THERE, OPEN, STATE, Fault, Rights, Room
+from tests.histories.rights import MALFORMED, MARKET, NOT_THERE, OPEN, STATE, Fault, Rights, Room
 
 BUSY = {VM: (503, "VM_NODE_BUSY"), POD: (503, "POD_NODE_BUSY")}
 CAN_STOP = ("deploying", "running", "interrupted")
@@ -248,7 +248,8 @@ class Life(Rights):
         for unit in placed.units:
             stands = self.standing(node, unit, org=workload.org, tier=workload.tier, named=named)
             contract = self.held_by(node.id, unit)
-            workload.claims[unit] = contract.id if contract is not None and stands != OPEN else None
+            by_right = stands not in (MARKET, OPEN)
+            workload.claims[unit] = contract.id if contract is not None and by_right else None
         self.workloads[workload.id] = workload
         self.begin_run(workload, placed, number)
 

@@ -38,7 +38,7 @@ ACTIONS = {
 SESSIONS_ONLY = {"apikey.create", "apikey.update", "role.manage"}
 
 # How a unit stands to a request, in the order in which they are used up.
-OWN_FREE, OWN_DRAINING, OWN_SPOT, OPEN = "own free", "own draining", "own spot", "open"
+OWN_FREE, OWN_DRAINING, OWN_SPOT, MARKET, OPEN = "own free", "own draining", "own spot", "market", "open"
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Rights(Facts):
             if claimed is None:
                 return OWN_DRAINING if draining else OWN_FREE
             return OWN_SPOT if claimed.tier == SPOT else None
-        return OPEN if tier == SPOT and unit in contract.released and free else None
+        return MARKET if tier == SPOT and unit in contract.released and free else None
 
     def standings(
         self, node: Node, *, org: str, tier: str, kind: str, named: bool, model: str | None
@@ -153,13 +153,14 @@ class Rights(Facts):
                 continue
             on = [self.claim_on(node.id, unit) for unit in units if stands[unit] == OWN_SPOT]
             victims = {workload.id: workload for workload in on if workload is not None}
-            open_, draining = (
+            market, open_, draining = (
                 sum(node.units[unit].gpus for unit in units if stands[unit] == how)
-                for how in (OPEN, OWN_DRAINING)
+                for how in (MARKET, OPEN, OWN_DRAINING)
             )
             # Of as many victims those whose oldest is as young as can be, then the next oldest.
             ages = sorted(workload.created.timestamp() for workload in victims.values())
-            cost = (open_, len(victims), [-age for age in ages], draining)
+            # What is released to spot is used before what is open to everybody.
+            cost = (market + open_, len(victims), [-age for age in ages], draining, open_)
             if least is None or cost < least:
                 best, least = [], cost
             if cost == least:

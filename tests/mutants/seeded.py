@@ -90,7 +90,7 @@ MUTANTS = (
         "row-released-spot",
         "what is released is for sale to spot",
         _PLACEMENT,
-        "return Standing.OPEN if tier == SPOT and held.active and held.released else None",
+        "return Standing.MARKET if tier == SPOT and held.active and held.released else None",
         "return None",
     ),
     _one(
@@ -139,15 +139,14 @@ MUTANTS = (
         "row-unsold",
         "nothing starts on what is not for sale",
         _UNIT,
-        "        if not self.sellable:\n"
-        '            return self.not_sellable_reason or "it is not for sale"\n',
+        '    if not sellable:\n        return not_sellable_reason or "it is not for sale"\n',
         "",
     ),
     _one(
         "row-gone",
         "nothing starts on a unit that is gone",
         _UNIT,
-        '        if self.gone_at is not None:\n            return "it is gone from the node"\n',
+        '    if gone:\n        return "it is gone from the node"\n',
         "",
     ),
     # Facts, and what is no evidence of them
@@ -165,8 +164,8 @@ MUTANTS = (
         "free-on-stop",
         "a unit is free once the agent says so",
         _CLAIMS,
-        '        jobs.on_commit("compute.tear_down", str(run.pk))\n',
-        "        close(run, by=Occupancy.AGENT, at=at)\n",
+        '        jobs.on_commit("compute.tear_down", str(pk))\n',
+        '        close(Run.objects.select_related("workload").get(pk=pk), by=Occupancy.AGENT, at=at)\n',
     ),
     _one(
         "stale-report-taken",
