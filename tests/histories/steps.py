@@ -176,18 +176,24 @@ STEP = st.sampled_from([name for name in STEPS for _ in range(WEIGHTS.get(name, 
 
 # What a history may begin with, so that more of them come to where it is interesting.
 _CONTRACT = ("reserve", 0, frozenset({0, 1}), ("tenant",), ("manager",), None, None, 0, None)
-_NAMED = ("create", "tenant", "community", 1, 0, None, 0, None)
+_RELEASE = ("release", 0, frozenset({0, 1}), 0)
+_OWN = ("create", "tenant", "community", 1, 0, None, 0, None)
 _SPOT = ("create", "buyer", "spot", 1, None, None, 0, None)
 _ORDINARY = ("create", "buyer", "community", 1, None, None, 0, None)
+_OWNERS = ("create", "provider", "community", 1, 0, None, 0, None)
+_OWNERS_SPOT = ("create", "provider", "spot", 1, 0, None, 0, None)
+_OBEY, _STOP, _RESTART = ("obey", 0), ("stop", 0, 0), ("restart", 0, 0)
 OPENING = st.sampled_from(
     [
         (),
-        (_CONTRACT, ("release", 0, frozenset({0, 1}), 0), _SPOT, ("obey", 0)),
-        (_CONTRACT, _NAMED, ("obey", 0)),
-        (_SPOT, _SPOT, _CONTRACT, ("obey", 0)),
-        (_ORDINARY, _CONTRACT, ("obey", 0), ("obey", 1)),
-        (_CONTRACT, ("inventory", 0, 2, "model", "next"), _SPOT),
-        (("create_pod", "buyer", 1, 0, None), ("obey", 2), _NAMED),
+        (_CONTRACT, _RELEASE, _SPOT, _OBEY),
+        (_CONTRACT, _OWN, _OBEY, _STOP, _OWN),
+        (_OWNERS_SPOT, _OWNERS_SPOT, _CONTRACT, _OBEY, _OWN),
+        (_OWNERS, _OWNERS, _OWNERS, _CONTRACT, _OWN),
+        (_CONTRACT, ("inventory", 0, 2, "model", "next"), _OWN, _SPOT),
+        (_CONTRACT, _RELEASE, ("inventory", 0, 0, "unhealthy", "next"), _OWNERS_SPOT, _OWN),
+        (_ORDINARY, _OBEY, ("obey", 1), _STOP, _RESTART, _OWNERS),
+        (("create_pod", "buyer", 1, 0, None), ("obey", 2), ("fall_silent", 0), _ORDINARY),
     ]
 )
 
