@@ -170,6 +170,7 @@ class Facts:
         self.credentials: dict[str, Credential] = {}
         self.roles: dict[str, tuple[str, tuple[str, ...], str]] = {}  # name, permissions, organization
         self.racing = 0  # how many requests are at work at once
+        self.repeated: set[str] = set()  # the Idempotency-Keys that more than one of them has
         self.ssh_keys: dict[str, tuple[str, int]] = {}  # organization, and which key it is
         self.prices: dict[tuple[str, str], int] = {}
         self.kept: dict[tuple[str, str], tuple[Any, Any, dt.datetime]] = {}  # by Idempotency-Key

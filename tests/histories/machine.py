@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -161,6 +162,9 @@ class Histories(RuleBasedStateMachine):
         for order in itertools.permutations(range(len(calls))):
             model = copy.deepcopy(self.model)
             model.racing = len(calls)
+            model.repeated = {
+                key for key, times in Counter(call.key for call in calls).items() if key and times > 1
+            }
             try:
                 for number in order:
                     status, body = answers[number]
@@ -169,7 +173,7 @@ class Histories(RuleBasedStateMachine):
             except Disagreement as error:
                 why.append(f"in the order {order}: {error}")
                 continue
-            model.racing = 0
+            model.racing, model.repeated = 0, set()
             self.model = self.steps.model = model
             return
         raise Disagreement("no order of the requests gives what there is: " + "; ".join(why))

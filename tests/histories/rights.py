@@ -224,6 +224,8 @@ class Rights(Facts):
     def kept_answer(self, seen: Seen, who: str, key: str | None, request: object) -> bool:
         """Whether the request was answered for its Idempotency-Key, and rightly so."""
         org = self.credentials[who].org
+        if key in self.repeated and seen.refusal == (409, "IDEMPOTENCY_KEY_IN_USE"):
+            return True
         kept = self.kept.get((org, key)) if key is not None else None
         if kept is None or kept[2] <= self.now - dt.timedelta(hours=24):
             return False

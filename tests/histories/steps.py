@@ -68,6 +68,7 @@ class Call:
     send: Callable[[], tuple[int, Any]]
     told: Callable[[Model, Seen], None]
     keep: Callable[[Any], None] = lambda body: None
+    key: str | None = None
 
 
 which = st.integers(0, 7)
@@ -283,6 +284,7 @@ class Steps:
                 end=ends,
                 key=key,
             ),
+            key=key,
         )
 
     def _on_contract(
@@ -425,6 +427,7 @@ class Steps:
                 model=model_slug,
                 key=key,
             ),
+            key=key,
         )
 
     def create_pod(self, org: str, count: int, by: int, key: str | None) -> Call | None:

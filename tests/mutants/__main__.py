@@ -31,6 +31,7 @@ LEFT_OUT = (
     "__pycache__",
 )
 LINES_SHOWN = 40
+STEPS = 15  # a history, after its opening
 SHRINK_SECONDS = int(os.environ.get("HISTORIES_SHRINK_SECONDS", "30"))
 NOTHING = Mutant("nothing", "the histories find nothing where nothing is wrong", ())
 
@@ -67,6 +68,7 @@ def histories(tree: Path, *, examples: int, seconds: int, fresh: bool) -> Outcom
     env = {
         **os.environ,
         "HISTORIES": str(examples),
+        "HISTORY_STEPS": str(STEPS),
         "HISTORIES_SHRINK_SECONDS": str(SHRINK_SECONDS),
         "PYTHONPATH": str(tree),
         "PYTHONDONTWRITEBYTECODE": "1",
