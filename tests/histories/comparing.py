@@ -8,7 +8,7 @@ from typing import Any
 
 from reservations.models import Announcement
 from reservations.services.invariants import violations
-from tests.histories.facts import Contract, require
+from tests.histories.facts import Contract, Workload, require
 from tests.histories.people import Model
 from tests.histories.real import ORGS, Real, address, numbers
 
@@ -110,13 +110,18 @@ def _workloads(model: Model, found: dict[str, dict[str, Any]]) -> None:
     for pk, workload in model.workloads.items():
         wanted = {
             "status": workload.status,
-            "reason": workload.reason,
+            "reason": _reason(workload, found[pk]["reason"]),
             "node": workload.node,
             "public": workload.public,
             "disk": workload.disk,
             "keys": workload.keys,
         }
         _same(f"{workload.kind} {pk}", found[pk], wanted)
+
+
+def _reason(workload: Workload, shown: str) -> str:
+    """The reason to show; of a pod that is tried again, when that is is the platform's to say."""
+    return shown if workload.lost and shown.startswith("its job was lost") else workload.reason
 
 
 def _units(model: Model, node_id: str, rows: list[dict[str, Any]]) -> None:
@@ -208,7 +213,11 @@ def _listed(model: Model, real: Real, org: str) -> None:
         for row in real.read(path, org)["items"]:
             shown[row["id"]] = (row["status"], row.get("statusReason", ""), row["public"])
     wanted = {
-        workload.id: (workload.status, workload.reason, workload.public)
+        workload.id: (
+            workload.status,
+            _reason(workload, shown.get(workload.id, ("", ""))[1]),
+            workload.public,
+        )
         for workload in model.workloads.values()
         if workload.org == org and (workload.kind == "vm" or workload.status != "terminated")
     }

@@ -110,6 +110,7 @@ class Workload:
     public: bool = False
     disk: int = 20
     interrupted: dt.datetime | None = None
+    lost: bool = False  # a pod whose job was: its reason says so, and when it is tried again
     rate: int | None = None  # cents an hour, locked while it runs
     since: dt.datetime | None = None  # when it came to run
 

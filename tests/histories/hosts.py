@@ -132,7 +132,8 @@ class Hosts(Contracts):
     def _starts_again(self, seen: Seen, pod: Workload, lost: Run) -> None:
         """A pod that lost its job is started again where it was."""
         if pod.status == "running":
-            self._interrupt(pod, "its job was lost on its node and is started again")
+            self._interrupt(pod, "its job was lost")
+        pod.lost = True
         placed = self._placed(seen, pod.id, lost.number + 1)
         require(placed.units == pod.claims.keys(), "a pod is started again on what it has")
         self.begin_run(pod, placed, lost.number + 1)
@@ -150,7 +151,7 @@ class Hosts(Contracts):
 
     def _interrupt(self, workload: Workload, reason: str) -> None:
         workload.status, workload.reason = "interrupted", reason
-        workload.interrupted, workload.rate = self.now, None
+        workload.interrupted, workload.rate, workload.lost = self.now, None, False
 
     # Owners
 

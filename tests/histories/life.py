@@ -203,6 +203,7 @@ class Life(Rights):
     def end(self, workload: Workload, status: str, reason: str) -> None:
         """The workload stops, fails or is terminated: its right goes at once, its guest is to go."""
         workload.status, workload.reason, workload.rate = status, reason, None
+        workload.lost = False
         workload.claims = {}
         for run in self.runs_of(workload):
             if run.open:
@@ -213,7 +214,7 @@ class Life(Rights):
 
     def becomes_running(self, workload: Workload) -> None:
         """It runs from now on, at today's rate."""
-        workload.status, workload.interrupted = "running", None
+        workload.status, workload.interrupted, workload.lost = "running", None, False
         workload.reason = self.leaving_words(self.nodes[workload.node])
         workload.rate = self.prices[workload.model, workload.tier] * workload.count
         workload.since = self.now
