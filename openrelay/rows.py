@@ -5,6 +5,7 @@ every change runs under its lock, and no others. Columns come as Django stores t
 with JSON fields from being read so.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -105,16 +106,15 @@ def _names(model: type[models.Model]) -> list[str]:
     return [field.attname for field in model._meta.concrete_fields]
 
 
-def placeholders(model: type[models.Model], **instead: str) -> str:
-    """What an INSERT of `columns` has as VALUES: `%s` for each, or the expression that `instead` has for an
-    attribute, with one `%s` of its own first.
+def as_json(instance: models.Model) -> str:
+    """The instance's row as `json_populate_record` takes it, for a table whose columns hold what is JSON, or
+    text, or reads as its text.
     """
-    return ", ".join(instead.get(name, "%s") for name in _names(model))
+    return json.dumps(
+        {column: getattr(instance, name) for column, name in _columns(type(instance))}, default=str
+    )
 
 
-def values(instance: models.Model) -> list[Any]:
-    """What an INSERT of the instance's `columns` takes, in their order."""
-    return [
-        field.get_db_prep_save(getattr(instance, field.attname), connection)
-        for field in instance._meta.concrete_fields
-    ]
+@cache
+def _columns(model: type[models.Model]) -> list[tuple[str, str]]:
+    return [(field.column, field.attname) for field in model._meta.concrete_fields]

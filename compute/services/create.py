@@ -1,7 +1,7 @@
 """Creating a VM: on the node it names, or on the one of the public pool that it fits best."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -11,6 +11,7 @@ from compute.placement import counts, sums
 from compute.services import pool
 from compute.services.cpu_create import create_cpu_vm
 from compute.services.fits import best_fits
+from compute.services.node_facts import reading
 from compute.services.place import names, place, unknown_node
 from compute.services.pods_admission import grantable
 from compute.services.prices import sold_at
@@ -25,7 +26,7 @@ from openrelay.clock import Now
 from openrelay.errors import ApiError, Invalid, NotFound, Unavailable
 from openrelay.identity.caller import Caller
 from openrelay.ids import parse_id
-from openrelay.rows import ask
+from openrelay.rows import Reading, ask
 
 # So many candidates are offered to the lock at once: some more than others may be changing.
 _AT_ONCE = 16
@@ -206,7 +207,8 @@ def _first_pass(
     busy: list[pool.Candidate] = []
     while left:
         first = left[:_AT_ONCE]
-        with first_locked_for([candidate.node_id for candidate in first], caller, once=once) as found:
+        ids = [candidate.node_id for candidate in first]
+        with first_locked_for(ids, caller, once=once, reading=_facts_for(caller, wanted)) as found:
             if found is None:
                 busy += first
                 del left[: len(first)]
@@ -226,10 +228,17 @@ def _attempt(
 ) -> Workload | Refusal | None:
     """Decide on one node, waiting for its lock; None when it is gone."""
     try:
-        with locked_for(node_id, caller, once=once) as (held, now):
+        facts = _facts_for(caller, wanted)(node_id)
+        with locked_for(node_id, caller, once=once, reading=facts) as (held, now):
             return _decide(held, now, wanted, once, named=named)
     except NotFound:
         return None
+
+
+def _facts_for(caller: Caller, wanted: Wanted) -> Callable[[UUID], Reading]:
+    """What to read with the lock of a node: all that placing there goes by."""
+    without = wanted.again.pk if wanted.again else None
+    return lambda node_id: reading(node_id, caller.organization_id, wanted.tier, without=without)
 
 
 def _decide(

@@ -10,19 +10,26 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
 
 from compute.placement import Use
 from compute.services.host import Guest, Left, left
 from nodes.models import GpuModel, GpuUnit
 from nodes.services.locking import LockedNode
 from nodes.services.survey import Held, UnitFacts
-from openrelay.rows import partly
+from openrelay.rows import Reading, partly, query
 
-_ASK = (
-    "SELECT heard, units, models, guests, disk_gb FROM compute_on_node("  # noqa: S608  (a setting)
-    f"%s, %s, interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds', %s)"
-)
+# With the hourly cents of a GPU for an organization at a tier, by model.
+_SQL = f"""(
+    SELECT json_build_array(heard, units, models, guests, disk_gb, (
+        SELECT json_object_agg(sold.gpu_model_id, coalesce(own.cents_per_gpu_hour, sold.cents_per_gpu_hour))
+        FROM compute_gpuprice sold
+        LEFT JOIN compute_orggpuprice own ON own.organization_id = %s::uuid
+            AND own.gpu_model_id = sold.gpu_model_id AND own.tier = sold.tier
+        WHERE sold.tier = %s
+    ))
+    FROM compute_on_node(%s::uuid, {settings.CLOCK_SQL},
+                         interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds', %s::uuid)
+)"""  # noqa: S608  (settings)
 _UNIT = (
     "id",
     "address",
@@ -64,6 +71,7 @@ class NodeFacts:
     occupancies: dict[UUID, tuple[Occupied, ...]]
     guests: tuple[Guest, ...]
     disk_gb: int  # of the disks of workloads that are not terminated
+    cents: dict[UUID, int]  # of an hour of one GPU, by model, where it is sold
 
     def uses(self, *, but: UUID | None = None) -> dict[UUID, Use]:
         """What is on each used unit, as if the workload `but` were not there."""
@@ -82,11 +90,27 @@ class NodeFacts:
         return left(self.held.node, self.guests, self.disk_gb, but=but, without=without)
 
 
-def node_facts(held: LockedNode, *, without: UUID | None = None) -> NodeFacts:
-    """The locked node's facts. The disk of the workload `without` is left out of `disk_gb`."""
-    with connection.cursor() as cursor:
-        cursor.execute(_ASK, [held.node.pk, held.at, without])
-        heard, units, models, guests, disk_gb = cursor.fetchone()
+def reading(node_id: UUID, organization_id: UUID, tier: str, *, without: UUID | None = None) -> Reading:
+    """What `node_facts` is made of, to be read with the rights under the node's lock.
+
+    The disk of the workload `without` is left out; prices are for that organization and tier.
+    """
+    return Reading(_SQL, (organization_id, tier, node_id, without))
+
+
+def node_facts(
+    held: LockedNode, organization_id: UUID, tier: str, *, without: UUID | None = None
+) -> NodeFacts:
+    """The locked node's facts: of what was read with its lock, or else read now; see `reading`."""
+    if held.read is not None:
+        return _facts(held, held.read)
+    asked = reading(held.node.pk, organization_id, tier, without=without)
+    ((found,),) = query(f"SELECT {asked.sql}", asked.params)
+    return _facts(held, found)
+
+
+def _facts(held: LockedNode, read: list[Any]) -> NodeFacts:
+    heard, units, models, guests, disk_gb, cents = read
     known = {row[0]: partly(GpuModel, _MODEL, [UUID(row[0]), *row[1:]]) for row in models or ()}
     found = []
     claims: dict[UUID, Claimed] = {}
@@ -107,6 +131,7 @@ def node_facts(held: LockedNode, *, without: UUID | None = None) -> NodeFacts:
         occupancies,
         tuple(Guest(UUID(run), UUID(workload), *given) for run, workload, *given in guests or ()),
         disk_gb,
+        {UUID(model): each for model, each in (cents or {}).items()},
     )
 
 

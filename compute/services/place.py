@@ -8,14 +8,13 @@ from compute import states
 from compute.models import Run, Workload
 from compute.services.eviction import evict
 from compute.services.pods_admission import connect, refuse
-from compute.services.prices import rate
 from compute.services.room import Refusal, Room, Wanted, find_room
 from compute.services.transitions import facts, move
 from compute.services.writing import insert, insert_run
 from nodes.models import HoldAudience, Node
 from nodes.querysets import Moment
 from nodes.services.locking import LockedNode
-from openrelay.audit.services.record import record
+from openrelay.audit.services.record import AuditEntry
 from openrelay.errors import Invalid, Unavailable
 from openrelay.identity.caller import Caller
 from openrelay.ids import new_id
@@ -108,7 +107,6 @@ def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room
         event="vm.restarted",
         after=_placed(node, room),
     )
-    cents = rate(room.choice.model_id, workload.tier, workload.organization_id)
     asked = workload.requested_guest_mem_mb
     fresh: dict[str, Any] = {
         "node": node,
@@ -117,7 +115,7 @@ def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room
         "guest_vcpu": room.given.vcpu,
         "disk_size_gb": room.given.disk_gb,
         "shm_mb": room.given.shm_mb,
-        "price_per_hour_cents": None if cents is None else cents * workload.gpu_count,
+        "price_per_hour_cents": room.cents_per_hour,
     }
     if asked is not None and room.given.guest_mem_mb is not None and asked > room.given.guest_mem_mb:
         fresh["requested_guest_mem_mb"] = room.given.guest_mem_mb
@@ -159,16 +157,16 @@ def _write(
         requested_guest_mem_mb=None if wanted.pod else wanted.guest_mem_mb or given.guest_mem_mb,
         shm_mb=given.shm_mb,
         disk_size_gb=given.disk_gb,
+        price_per_hour_cents=room.cents_per_hour,
         node_named=named,
         created_by=caller.principal,
         created_at=at,
         updated_at=at,
         **wanted.details,
     )
-    insert(workload, wanted.keys, room.rights)
-    record(
-        caller.actor,
-        "vm.created",
+    entry = AuditEntry(
+        actor=caller.actor,
+        event="vm.created",
         target_type="vm",
         target_id=workload.pk,
         org_id=workload.organization_id,
@@ -180,6 +178,7 @@ def _write(
         },
         at=at,
     )
+    insert(workload, wanted.keys, room.rights, entry)
     return workload
 
 

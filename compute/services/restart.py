@@ -109,7 +109,7 @@ def _reboot(held: LockedNode, caller: Caller, workload: Workload) -> None:
 
 def _unfit(held: LockedNode, workload: Workload, rules: Rules) -> str:
     """Why a running workload cannot be rebooted now, as sentences; empty when it can."""
-    facts = node_facts(held)
+    facts = node_facts(held, workload.organization_id, workload.tier)
     if not facts.heard:
         return f"The node of {workload.name} is offline. Try again when it is back."
     own = {unit_id for unit_id, row in facts.claims.items() if row.workload_id == workload.pk}
@@ -180,7 +180,7 @@ def _short(held: LockedNode, workload: Workload, wanted: Wanted, refusal: Refusa
     """What the node is short of, as sentences."""
     if refusal.short:
         return _too_little(refusal)
-    facts = node_facts(held)
+    facts = node_facts(held, workload.organization_id, workload.tier)
     if not held.node.takes_new_work or not facts.heard:
         return f"{refusal.sentence}."
     model = workload.gpu_model.name if workload.gpu_model else "its model"

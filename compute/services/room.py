@@ -66,6 +66,7 @@ class Room:
     model: GpuModel
     given: Shape
     there_first: frozenset[UUID]
+    cents_per_hour: int | None  # None where it is not sold so
 
     @property
     def rights(self) -> list[tuple[UUID, UUID | None]]:
@@ -87,7 +88,7 @@ def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named:
     if node.runtime != RUNTIME_OF[wanted.alloc_class]:
         return Refusal(f"the node runs no {'pods' if wanted.pod else 'VMs'}")
     without = wanted.again.pk if wanted.again else None
-    facts = node_facts(held, without=without)
+    facts = node_facts(held, organization_id, wanted.tier, without=without)
     if not facts.heard:
         return Refusal("the node is offline")
     options = options_for(facts.units, facts.uses(), organization_id, wanted, named=named)
@@ -101,7 +102,10 @@ def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named:
     model = next(row.unit.gpu_model for row in facts.units if row.unit.gpu_model_id == choice.model_id)
     left = facts.left(but=there_first, without=without)
     given = _shape(node, facts.units, model, wanted, left)
-    return given if isinstance(given, Refusal) else Room(choice, model, given, there_first)
+    if isinstance(given, Refusal):
+        return given
+    each = facts.cents.get(choice.model_id)
+    return Room(choice, model, given, there_first, None if each is None else each * wanted.gpu_count)
 
 
 def options_for(

@@ -1,6 +1,6 @@
 """The one lock: every change of who holds what on a node is made under its row's lock."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +14,7 @@ from openrelay import clock
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.errors import NotFound
 from openrelay.identity.caller import Caller
-from openrelay.identity.services.callers import reread, reread_with
+from openrelay.identity.services.callers import reread_with
 from openrelay.rows import NOTHING, Reading, fetch
 
 _LOCK = "WHERE id = %s FOR NO KEY UPDATE"
@@ -51,7 +51,8 @@ def lock_first(node_ids: Sequence[UUID]) -> Node | None:
 
     One row at most: the limit ends the search at the first that could be locked.
     """
-    rows = fetch(Node, _FIRST, [list(node_ids), list(node_ids)])
+    ids = list(node_ids)
+    rows = fetch(Node, _FIRST, [ids, ids])
     return rows[0] if rows else None
 
 
@@ -87,14 +88,21 @@ def locked_for(
 
 @contextmanager
 def first_locked_for(
-    node_ids: Sequence[UUID], caller: Caller, *, once: Once = NO_KEY
+    node_ids: Sequence[UUID],
+    caller: Caller,
+    *,
+    once: Once = NO_KEY,
+    reading: Callable[[UUID], Reading] = lambda _: NOTHING,
 ) -> Iterator[tuple[LockedNode, Caller] | None]:
-    """The same for the first of those nodes that no other transaction holds; None when there is none."""
+    """The same for the first of those nodes that no other transaction holds; None when there is none.
+
+    `reading` says what to read of the node that it came to be.
+    """
     with transaction.atomic():
         once.begin()
         node = lock_first(node_ids)
         if node is None:
             yield None
             return
-        caller, at = reread(caller)
-        yield LockedNode(node, at), caller
+        caller, at, read = reread_with(caller, reading(node.pk))
+        yield LockedNode(node, at, read), caller
