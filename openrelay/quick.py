@@ -9,7 +9,11 @@ from threading import Lock
 from typing import Any
 
 import psycopg
+from django.conf import settings
 from django.db import connection
+
+from openrelay.database.base import PreparedCursor
+from openrelay.rows import Reading
 
 _lock = Lock()
 _kept: dict[str, psycopg.Connection[Any]] = {}
@@ -39,6 +43,12 @@ def fetchone(statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
     return row
 
 
+def read(*readings: Reading) -> tuple[Any, ...]:
+    """What the readings read, in one question; see `fetchone`."""
+    statement = f"SELECT {', '.join(reading.sql for reading in readings)}"
+    return fetchone(statement, [value for reading in readings for value in reading.params]) or ()
+
+
 def _plainly(statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
@@ -52,23 +62,22 @@ def _ask(kept: psycopg.Connection[Any], statement: str, params: Sequence[Any]) -
 
 
 def _connect() -> psycopg.Connection[Any]:
-    settings = connection.settings_dict
+    given = connection.settings_dict
     login = {
-        "dbname": settings["NAME"],
-        "user": settings["USER"],
-        "password": settings["PASSWORD"],
-        "host": settings["HOST"],
-        "port": settings["PORT"],
+        "dbname": given["NAME"],
+        "user": given["USER"],
+        "password": given["PASSWORD"],
+        "host": given["HOST"],
+        "port": given["PORT"],
     }
-    # Values are written into the statement, which goes out as one message; and nothing is prepared, which a
-    # transaction-mode pooler would not find again.
+    # Where nothing may be prepared, values are written into the statement, which goes out as one message.
     return psycopg.connect(
         **{name: value for name, value in login.items() if value},
         **{
             name: value
-            for name, value in settings["OPTIONS"].items()
+            for name, value in given["OPTIONS"].items()
             if name.startswith("ssl") or name == "connect_timeout"
         },
         autocommit=True,
-        cursor_factory=psycopg.ClientCursor,
+        cursor_factory=PreparedCursor if settings.DATABASE_PREPARES else psycopg.ClientCursor,
     )

@@ -15,16 +15,16 @@ from compute.services.cpu_spare import spare, tightness
 from compute.services.place import names, unknown_node
 from compute.services.regions import regions_of, require_one_place
 from compute.services.room import Refusal
-from compute.services.ssh_keys import keys_of
+from compute.services.ssh_keys import keys_of, named
 from compute.services.templates import template_for
 from nodes.models import Node
 from nodes.services.locking import LockedNode, first_locked_for, locked_for
+from openrelay import quick
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.clock import Now
 from openrelay.errors import ApiError, Invalid, NotFound, Unavailable
 from openrelay.identity.caller import Caller
 from openrelay.ids import parse_id
-from openrelay.rows import ask
 
 if TYPE_CHECKING:
     from compute.services.create import VmRequest
@@ -68,12 +68,13 @@ def _resolve(caller: Caller, request: "VmRequest") -> CpuWanted:
     template = template_for(
         request.template_id, model_id=None, gpu_count=0, image_url=request.details.get("image_url")
     )
+    (keys,) = quick.read(keys_of(caller.organization_id, request.ssh_key_ids))
     return CpuWanted(
         name=request.name,
         size=size.slug,
         given=Shape(size.ram_mb, size.vcpu, request.disk_size_gb or DISK_GB),
         tier=request.tier,
-        keys=ask(keys_of(caller.organization_id, request.ssh_key_ids)),
+        keys=named(request.ssh_key_ids, keys),
         details={
             **request.details,
             "template": template,

@@ -11,7 +11,7 @@ from compute.services.room import Refusal
 from compute.services.transitions import facts, move
 from compute.services.writing import insert, insert_run
 from nodes.services.locking import LockedNode
-from openrelay.audit.services.record import record
+from openrelay.audit.services.record import AuditEntry
 from openrelay.identity.caller import Caller
 from openrelay.ids import new_id
 
@@ -81,11 +81,9 @@ def _write(held: LockedNode, caller: Caller, wanted: CpuWanted, *, named: bool) 
         updated_at=at,
         **wanted.details,
     )
-    # It claims nothing: what it takes of the host is what is stamped on it.
-    insert(workload, wanted.keys, ())
-    record(
-        caller.actor,
-        "vm.created",
+    entry = AuditEntry(
+        actor=caller.actor,
+        event="vm.created",
         target_type="vm",
         target_id=workload.pk,
         org_id=workload.organization_id,
@@ -98,6 +96,8 @@ def _write(held: LockedNode, caller: Caller, wanted: CpuWanted, *, named: bool) 
         },
         at=at,
     )
+    # It claims nothing: what it takes of the host is what is stamped on it.
+    insert(workload, wanted.keys, (), entry)
     return workload
 
 

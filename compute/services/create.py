@@ -17,16 +17,17 @@ from compute.services.pods_admission import grantable
 from compute.services.prices import sold_at
 from compute.services.regions import regions_of, require_one_place
 from compute.services.room import Refusal, Wanted, shape_for
-from compute.services.ssh_keys import keys_of
+from compute.services.ssh_keys import keys_of, named
 from compute.services.templates import template_for
 from nodes.models import GpuModel, Node
 from nodes.services.locking import LockedNode, first_locked_for, locked_for
+from openrelay import quick
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.clock import Now
 from openrelay.errors import ApiError, Invalid, NotFound, Unavailable
 from openrelay.identity.caller import Caller
 from openrelay.ids import parse_id
-from openrelay.rows import Reading, ask
+from openrelay.rows import Reading
 
 # So many candidates are offered to the lock at once: some more than others may be changing.
 _AT_ONCE = 16
@@ -90,11 +91,15 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
         gpu_count=gpu_count,
         image_url=request.details.get("image_url"),
     )
+    keys, sold = quick.read(
+        keys_of(caller.organization_id, request.ssh_key_ids), sold_at(request.tier, model_id)
+    )
     return Wanted(
         name=request.name,
         gpu_count=gpu_count,
         tier=request.tier,
-        keys=ask(keys_of(caller.organization_id, request.ssh_key_ids)),
+        keys=named(request.ssh_key_ids, keys),
+        sold=tuple(sold),
         model_id=model_id,
         guest_mem_mb=request.guest_mem_mb,
         disk_gb=request.disk_size_gb,
@@ -140,15 +145,14 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
     in a transaction of its own.
     """
     regions = regions_of(request.preferred_regions)
-    sold = ask(sold_at(wanted.tier, wanted.model_id))
-    if wanted.model_id is not None and not sold:
+    if wanted.model_id is not None and not wanted.sold:
         raise Invalid(f"That GPU model is not sold at tier {wanted.tier}. Ask for another of either.")
     if not regions and not wanted.pod:
         fits = best_fits(
             organization_id=caller.organization_id,
             tier=wanted.tier,
             gpu_count=wanted.gpu_count,
-            model_ids=sold,
+            model_ids=wanted.sold,
         )
         made, _, _ = _first_pass(caller, fits, wanted, once)
         if made is not None:
@@ -160,7 +164,7 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
             organization_id=caller.organization_id,
             tier=wanted.tier,
             at=Now(),
-            models=sold,
+            models=wanted.sold,
             alloc_class=wanted.alloc_class,
             also=grantable(caller.organization_id) if wanted.pod else None,
         )

@@ -9,13 +9,14 @@ from compute.capacity import VOLUME_GB
 from compute.models import Tier, Workload
 from compute.services.create import VmRequest, in_the_pool, model_of
 from compute.services.pods_image import why_not_an_image
+from compute.services.prices import sold_at
 from compute.services.room import Wanted
-from compute.services.ssh_keys import keys_of
+from compute.services.ssh_keys import keys_of, named
 from nodes.models import GpuUnit
+from openrelay import quick
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.errors import Invalid
 from openrelay.identity.caller import Caller
-from openrelay.rows import ask
 
 ON_DEMAND, RESERVED, INTERRUPTIBLE = "on_demand", "reserved", "interruptible"
 COMPUTE_CLASSES: Final = (ON_DEMAND, RESERVED, INTERRUPTIBLE)
@@ -57,12 +58,17 @@ def create_pod(*, caller: Caller, request: PodRequest, once: Once = NO_KEY) -> W
     if why := why_not_an_image(request.image):
         raise Invalid(f"image {why}. Give a reference such as ghcr.io/acme/trainer:1.4.")
     name = request.name or f"pod-{secrets.token_hex(4)}"
+    model_id = model_of(request.gpu_model_id)
+    keys, sold = quick.read(
+        keys_of(caller.organization_id, request.ssh_key_ids), sold_at(Tier.COMMUNITY, model_id)
+    )
     wanted = Wanted(
         name=name,
         gpu_count=request.gpu_count,
         tier=Tier.COMMUNITY,
-        keys=ask(keys_of(caller.organization_id, request.ssh_key_ids)),
-        model_id=model_of(request.gpu_model_id),
+        keys=named(request.ssh_key_ids, keys),
+        sold=tuple(sold),
+        model_id=model_id,
         disk_gb=request.volume_gb,
         shm_gb=request.shm_size_gb,
         alloc_class=GpuUnit.DEVICE_REQUEST,

@@ -14,7 +14,7 @@ from openrelay import clock
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Invalid
 from openrelay.identity.models import Organization
-from openrelay.rows import Question
+from openrelay.rows import Reading
 
 _MOST = 2**31 - 1
 
@@ -114,13 +114,12 @@ def rate(gpu_model_id: UUID, tier: str, organization_id: UUID | None = None) -> 
     return prices.annotate(cents=_for(organization_id)).values_list("cents", flat=True).first()
 
 
-def sold_at(tier: str, gpu_model_id: UUID | None) -> Question[list[UUID]]:
+def sold_at(tier: str, gpu_model_id: UUID | None) -> Reading:
     """Which GPU models are sold at that tier; of `gpu_model_id` alone, when it is given."""
-    return Question(
-        "SELECT gpu_model_id FROM compute_gpuprice "
-        "WHERE tier = %s AND gpu_model_id = coalesce(%s, gpu_model_id)",
-        [tier, gpu_model_id],
-        lambda rows: [model_id for (model_id,) in rows],
+    return Reading(
+        "ARRAY(SELECT gpu_model_id FROM compute_gpuprice"
+        " WHERE tier = %s AND gpu_model_id = coalesce(%s::uuid, gpu_model_id))",
+        (tier, gpu_model_id),
     )
 
 

@@ -1,7 +1,7 @@
 """Restarting a workload: a reboot in place while it runs, a new run on its node while it does not."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from django.db.models import F
@@ -18,11 +18,13 @@ from compute.services.node_facts import node_facts
 from compute.services.own import find, on_its_node, refuse_state
 from compute.services.place import start_again
 from compute.services.pods_admission import admit, require_online
+from compute.services.prices import sold_at
 from compute.services.room import Refusal, Wanted, find_room, options_for
 from compute.services.transitions import move
 from nodes.models import GpuUnit
 from nodes.services.locking import LockedNode
 from nodes.services.survey import UnitFacts
+from openrelay import quick
 from openrelay.errors import Conflict, Invalid, Unavailable
 from openrelay.identity.caller import Caller
 
@@ -237,7 +239,8 @@ def _deploy_elsewhere(caller: Caller, workload: Workload) -> None:
     try:
         if workload.gpu_count:
             wanted = _wanted(workload, RULES[Workload.Kind(workload.kind)], disk_is_there=False)
-            in_the_pool(caller, request, wanted)
+            (sold,) = quick.read(sold_at(workload.tier, workload.gpu_model_id))
+            in_the_pool(caller, request, replace(wanted, sold=tuple(sold)))
         else:
             cpu_in_the_pool(
                 caller,

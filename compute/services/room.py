@@ -19,6 +19,7 @@ from nodes.services.survey import UnitFacts
 class Wanted:
     """A workload to place: what is asked for, resolved. Sizes are MiB and GB; None is what the node gives.
 
+    `keys` are SSH keys, `sold` the GPU models that the pool may give, for they are sold at the tier.
     `details` has the fields of the workload that placement only hands on. `again` is a workload that was
     placed before, and `disk_is_there` says that its disk is on the very node.
     """
@@ -27,6 +28,7 @@ class Wanted:
     gpu_count: int
     tier: str
     keys: tuple[UUID, ...] = ()
+    sold: tuple[UUID, ...] = ()
     model_id: UUID | None = None
     guest_mem_mb: int | None = None
     disk_gb: int | None = None

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from uuid import UUID
 
 from django.db import transaction
@@ -16,7 +16,7 @@ from openrelay.errors import Conflict, Invalid
 from openrelay.identity.caller import Caller
 from openrelay.identity.services.callers import reread
 from openrelay.ids import parse_id
-from openrelay.rows import Question, Row
+from openrelay.rows import Reading
 
 # The name in the key's first field, and how many strings follow it inside.
 _TYPES = {
@@ -71,29 +71,27 @@ def create_key(*, caller: Caller, name: str, public_key: str) -> SshKey:
     return key
 
 
-def keys_of(organization_id: UUID, ids: Sequence[str]) -> Question[tuple[UUID, ...]]:
-    """Which keys of the organization those ids name, each once.
-
-    Its answer raises Invalid (VALIDATION_ERROR) naming the ids that are not keys of the organization.
-    """
-    wanted = {text: parse_id(text) for text in ids}
-    known = [pk for pk in wanted.values() if pk is not None]
-
-    def read(rows: list[Row]) -> tuple[UUID, ...]:
-        found = {pk for (pk,) in rows}
-        unknown = [text for text, pk in wanted.items() if pk not in found]
-        if unknown:
-            raise Invalid(
-                f"sshKeyIds names {', '.join(unknown[:5])}: not a key of your organization. "
-                "GET /v1/orgs/{orgId}/ssh-keys lists those that are."
-            )
-        return tuple(sorted(found))
-
-    return Question(
-        "SELECT id FROM compute_sshkey WHERE organization_id = %s AND id = ANY(%s)",
-        [organization_id, known],
-        read,
+def keys_of(organization_id: UUID, ids: Sequence[str]) -> Reading:
+    """Which of those ids are keys of the organization; `named` judges the answer."""
+    known = [pk for pk in map(parse_id, ids) if pk is not None]
+    return Reading(
+        "ARRAY(SELECT id FROM compute_sshkey WHERE organization_id = %s::uuid AND id = ANY(%s::uuid[]))",
+        (organization_id, known),
     )
+
+
+def named(ids: Sequence[str], found: Collection[UUID]) -> tuple[UUID, ...]:
+    """The keys that those ids name, each once, of what `keys_of` found.
+
+    Raises Invalid (VALIDATION_ERROR) naming the ids that are not keys of the organization.
+    """
+    unknown = [text for text in ids if parse_id(text) not in found]
+    if unknown:
+        raise Invalid(
+            f"sshKeyIds names {', '.join(unknown[:5])}: not a key of your organization. "
+            "GET /v1/orgs/{orgId}/ssh-keys lists those that are."
+        )
+    return tuple(sorted(found))
 
 
 def blocked_names(keys: Sequence[SshKey]) -> dict[UUID, list[str]]:
