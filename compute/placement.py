@@ -8,10 +8,10 @@ import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
-from nodes.services.survey import UnitFacts
+from nodes.services.survey import Held
 
 SPOT = "spot"
 
@@ -69,14 +69,24 @@ class Choice:
     victims: tuple[UUID, ...]
 
 
-def standing(facts: UnitFacts, use: Use, *, organization_id: UUID, tier: str, named: bool) -> Standing | None:
+class Placeable(Protocol):
+    """What of a unit matters here: whether a workload could run on it at all, and the hold it is in."""
+
+    @property
+    def usable(self) -> bool: ...
+
+    @property
+    def held(self) -> Held | None: ...
+
+
+def standing(unit: Placeable, use: Use, *, organization_id: UUID, tier: str, named: bool) -> Standing | None:
     """How the unit stands to a request of `organization_id` at `tier`; None when it may not have it.
 
     `named` says that the request names the unit's node: only so does it reach what is reserved to it.
     """
-    if not facts.usable:
+    if not unit.usable:
         return None
-    held = facts.held
+    held = unit.held
     if held is not None and held.serves(organization_id):
         if not named:
             return None

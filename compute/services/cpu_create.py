@@ -15,7 +15,7 @@ from compute.services.cpu_spare import spare, tightness
 from compute.services.place import names, unknown_node
 from compute.services.regions import regions_of, require_one_place
 from compute.services.room import Refusal
-from compute.services.ssh_keys import keys_of, named
+from compute.services.ssh_keys import keys_of, named_keys
 from compute.services.templates import template_for
 from nodes.models import Node
 from nodes.services.locking import LockedNode, first_locked_for, locked_for
@@ -74,7 +74,7 @@ def _resolve(caller: Caller, request: "VmRequest") -> CpuWanted:
         size=size.slug,
         given=Shape(size.ram_mb, size.vcpu, request.disk_size_gb or DISK_GB),
         tier=request.tier,
-        keys=named(request.ssh_key_ids, keys),
+        keys=named_keys(request.ssh_key_ids, keys),
         details={
             **request.details,
             "template": template,

@@ -17,7 +17,7 @@ from compute.services.pods_admission import grantable
 from compute.services.prices import sold_at
 from compute.services.regions import regions_of, require_one_place
 from compute.services.room import Refusal, Wanted, shape_for
-from compute.services.ssh_keys import keys_of, named
+from compute.services.ssh_keys import keys_of, named_keys
 from compute.services.templates import template_for
 from nodes.models import GpuModel, Node
 from nodes.services.locking import LockedNode, first_locked_for, locked_for
@@ -98,7 +98,7 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
         name=request.name,
         gpu_count=gpu_count,
         tier=request.tier,
-        keys=named(request.ssh_key_ids, keys),
+        keys=named_keys(request.ssh_key_ids, keys),
         sold=tuple(sold),
         model_id=model_id,
         guest_mem_mb=request.guest_mem_mb,

@@ -25,26 +25,32 @@ from compute.services.offering import refresh
 from compute.services.offers import read
 from openrelay import quick
 from openrelay.clock import Now
+from openrelay.rows import array
 
 # As many as may be busy with others' requests at once, and some.
-_ENOUGH = 32
+_ENOUGH = 16
 # Of so many changed nodes on, the offers are surveyed anew first.
 _MOST = 1000
 _AT_ONCE = 64
-_NONE = UUID(int=0)
 
 _NEWS = f"""
-SELECT version, usable, seen_now, own, news, trunc(extract(epoch FROM {settings.CLOCK_SQL}) * 1000000)
+SELECT version::text, usable, seen_now, own::text[], news,
+       trunc(extract(epoch FROM {settings.CLOCK_SQL}) * 1000000)
 FROM compute_pool_news(%s::uuid, %s, %s::uuid[], %s::uuid,
     {settings.CLOCK_SQL}, interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds', {_MOST})
 """  # noqa: S608  (constants of our own)
 _OF_SHAPE = """
-SELECT version, ARRAY(
-    SELECT node_id FROM compute_nodeoffer
-    WHERE gpu_model_id = %s AND md5(shape) = md5(%s) AND node_id > %s
+SELECT version::text, ARRAY(
+    SELECT node_id::text FROM compute_nodeoffer
+    WHERE gpu_model_id = %s::uuid AND md5(shape) = md5(%s) AND node_id > %s::uuid
     ORDER BY node_id LIMIT %s)
 FROM compute_availabilitystate
 """
+
+# Ids are text here, in which many are compared and looked up quickly; their order is the same.
+Id = str
+# A node that fits: how many GPUs are free there, its id, the model, the sizes of its units.
+Fit = tuple[int, Id, Id, tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -52,12 +58,12 @@ class _Row:
     """The nodes of one shape, by id: the first of them that have not changed, as far as they were read."""
 
     free: int
-    model_id: UUID
+    model_id: Id
     shape: str
     sizes: tuple[int, ...]
     mask: int
-    nodes: list[UUID] = field(default_factory=list)
-    after: UUID = _NONE
+    nodes: list[Id] = field(default_factory=list)
+    after: Id = "00000000-0000-0000-0000-000000000000"
     whole: bool = False
 
 
@@ -65,28 +71,27 @@ class _Row:
 class _Pool:
     """What one version of the offers says, and every node that changed since."""
 
-    version: UUID
+    version: Id
     seen: str = ""  # the snapshot up to which its changes are known
     rows: dict[str, list[_Row]] = field(default_factory=dict)  # by tier, the fewest free GPUs first
     # For each changed node with something open: by GPU model, what is open to all and what is on the market.
-    open: dict[UUID, list[tuple[UUID, tuple[int, ...], tuple[int, ...]]]] = field(default_factory=dict)
+    open: dict[Id, list[tuple[Id, tuple[int, ...], tuple[int, ...]]]] = field(default_factory=dict)
     # For every changed node, until when that is so: microseconds since 1970.
-    until: dict[UUID, int] = field(default_factory=dict)
+    until: dict[Id, int] = field(default_factory=dict)
     soonest: int = 2**63
-    doubtful: list[UUID] = field(default_factory=list)  # to be asked after each time
+    doubtful: list[Id] = field(default_factory=list)  # to be asked after each time
 
     def learn(self, news: list[list[Any]]) -> None:
         """Take in nodes as they are now."""
-        for node in {UUID(row[0]) for row in news}:
+        for node in {row[0] for row in news}:
             self.open.pop(node, None)
-        for node_text, model, sizes, on_market, until in news:
-            node = UUID(node_text)
+        for node, model, sizes, on_market, until in news:
             self.until[node] = until
             self.soonest = min(self.soonest, until)
             if model is not None:
-                self.open.setdefault(node, []).append((UUID(model), tuple(sizes), tuple(on_market)))
+                self.open.setdefault(node, []).append((model, tuple(sizes), tuple(on_market)))
 
-    def doubted(self, at: int) -> list[UUID]:
+    def doubted(self, at: int) -> list[Id]:
         """The changed nodes of which it is not known how they are at that time."""
         if at < self.soonest:
             return []
@@ -117,25 +122,26 @@ def best_fits(
             try:
                 known, own = _news(organization_id if tier == Tier.SPOT else None)
                 if known is not None:
-                    return _fits(known, own, organization_id, tier, gpu_count, frozenset(model_ids))
+                    models = frozenset(map(str, model_ids))
+                    return _fits(known, own, organization_id, tier, gpu_count, models)
                 refresh()
             except _Replaced:
                 continue
     return []
 
 
-def _news(asker: UUID | None) -> tuple[_Pool | None, frozenset[UUID]]:
+def _news(asker: UUID | None) -> tuple[_Pool | None, frozenset[Id]]:
     """The pool as it is now, and the nodes where something is reserved to the asker; None when there are no
     offers that could be gone on from.
     """
     name = str(connection.settings_dict["NAME"])
     # What a transaction has not committed is not for others to see, nor for itself once it is rolled back.
     known = None if connection.in_atomic_block else _kept.get(name)
-    asked: set[UUID] = set()
+    asked: set[Id] = set()
     again = known.doubtful if known else []
     while True:
         params = [known.version, known.seen] if known else [None, None]
-        row = quick.fetchone(_NEWS, [*params, again, asker])
+        row = quick.fetchone(_NEWS, [*params, array(again), asker])
         if row is None or not row[1]:
             return None, frozenset()
         version, _, seen, own, news, at = row
@@ -155,13 +161,13 @@ def _news(asker: UUID | None) -> tuple[_Pool | None, frozenset[UUID]]:
 
 def _fits(
     known: _Pool,
-    own: frozenset[UUID],
+    own: frozenset[Id],
     organization_id: UUID,
     tier: str,
     gpu_count: int,
-    model_ids: frozenset[UUID],
+    model_ids: frozenset[Id],
 ) -> list[pool.Candidate]:
-    found = [
+    changed: list[Fit] = [
         (sum(sizes), node, model_id, sizes)
         for node, models in known.open.items()
         if node not in own
@@ -169,38 +175,39 @@ def _fits(
         if model_id in model_ids
         and sums(sizes := anywhere + on_market if tier == Tier.SPOT else anywhere) >> gpu_count & 1
     ]
-    found += islice(_unchanged(known, own, tier, gpu_count, model_ids), _ENOUGH)
     if own:
         # What is on the market is not for the organization that it is reserved to.
         here = pool.candidates(
             organization_id=organization_id,
             tier=tier,
             at=Now(),
-            models=list(model_ids),
+            models=[UUID(model_id) for model_id in model_ids],
             also=Q(node_id__in=own),
         )
-        found += [(row.free, row.node_id, row.model_id, row.sizes) for row in here if row.fits(gpu_count)]
+        changed += [
+            (row.free, str(row.node_id), str(row.model_id), row.sizes) for row in here if row.fits(gpu_count)
+        ]
+    best = heapq.merge(sorted(changed), _unchanged(known, own, tier, gpu_count, model_ids))
+    named = {model_id: UUID(model_id) for model_id in model_ids}
     return [
-        pool.Candidate(node, model_id, None, sizes)
-        for _, node, model_id, sizes in heapq.nsmallest(_ENOUGH, found, key=lambda fit: fit[:2])
+        pool.Candidate(UUID(node), named[model_id], None, sizes)
+        for _, node, model_id, sizes in islice(best, _ENOUGH)
     ]
 
 
 def _unchanged(
-    known: _Pool, own: frozenset[UUID], tier: str, gpu_count: int, model_ids: frozenset[UUID]
-) -> Iterator[tuple[int, UUID, UUID, tuple[int, ...]]]:
+    known: _Pool, own: frozenset[Id], tier: str, gpu_count: int, model_ids: frozenset[Id]
+) -> Iterator[Fit]:
     """Nodes that did not change since they were surveyed and that fit, the best fit first."""
     if tier not in known.rows:
         known.rows[tier] = _rows(known.version, tier)
-    able = [row for row in known.rows[tier] if row.model_id in model_ids and row.mask >> gpu_count & 1]
-    for free, alike in groupby(able, key=lambda row: row.free):
-        streams = [((node, row) for node in _nodes(known, row) if node not in own) for row in alike]
-        for node, row in heapq.merge(*streams, key=lambda pair: pair[0]):
-            yield free, node, row.model_id, row.sizes
+    able = [row for row in known.rows[tier] if row.mask >> gpu_count & 1 and row.model_id in model_ids]
+    for _, alike in groupby(able, key=lambda row: row.free):
+        yield from heapq.merge(*(_nodes(known, row, own) for row in alike))
 
 
-def _rows(version: UUID, tier: str) -> list[_Row]:
-    shapes = shapes_of(version)
+def _rows(version: Id, tier: str) -> list[_Row]:
+    shapes = shapes_of(UUID(version))
     if shapes is None:
         raise _Replaced
     rows = []
@@ -210,20 +217,21 @@ def _rows(version: UUID, tier: str) -> list[_Row]:
             sizes = (*shape.sizes, *shape.spot_sizes) if tier == Tier.SPOT else shape.sizes
             if sizes:
                 # By its CPUs at least: GPUs that VMs without any took those of are refused time and again.
-                rows.append(_Row(sum(sizes), model_id, text, sizes, shape.startable(sizes, 0)))
+                rows.append(_Row(sum(sizes), str(model_id), text, sizes, shape.startable(sizes, 0)))
     return sorted(rows, key=lambda row: (row.free, row.model_id, row.shape))
 
 
-def _nodes(known: _Pool, row: _Row) -> Iterator[UUID]:
-    """The row's nodes by id, but for those that changed; read some at a time, and kept."""
+def _nodes(known: _Pool, row: _Row, own: frozenset[Id]) -> Iterator[Fit]:
+    """The row's nodes by id, but for those that changed or are in `own`; read some at a time, and kept."""
     # What has changed stays so as long as the version.
     while row.nodes and row.nodes[0] in known.until:
         row.nodes.pop(0)
     place = 0
     while True:
         while place < len(row.nodes):
-            if row.nodes[place] not in known.until:
-                yield row.nodes[place]
+            node = row.nodes[place]
+            if node not in known.until and node not in own:
+                yield row.free, node, row.model_id, row.sizes
             place += 1
         if row.whole:
             return

@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from compute import states
 from compute.capacity import Shape, allocatable_mb, footprint_mb
 from nodes.models import Node
-from openrelay.rows import Question, ask_all
 
 RAM, CPU, DISK = "RAM", "CPU", "disk"
 
@@ -44,7 +44,9 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A guest that may still be on a node, with what its workload was given: MiB, CPUs and GB."""
+    """A guest that may still be on a node, with what its workload was given: MiB, CPUs and GB; of which tier
+    and when created that is, where it was asked.
+    """
 
     run_id: UUID
     workload_id: UUID
@@ -52,26 +54,8 @@ class Guest:
     vcpu: int | None
     disk_gb: int
     status: str  # the workload's
-
-
-def left_on(node: Node, *, but: Collection[UUID] = (), without: UUID | None = None) -> Left:
-    """What the node has left, as if the runs in `but` were over, and the workload `without` not there.
-
-    Memory and CPUs are taken by every guest that may still be there, disk by every workload that is not
-    terminated and by the others' guests until they are gone. One round trip.
-    """
-    guests, disk_gb = ask_all(guests_of(node), disks_of(node, without=without))
-    return left(node, guests, disk_gb, but=but, without=without)
-
-
-def guests_of(node: Node) -> Question[list[Guest]]:
-    """Every guest that may still be on the node."""
-    return Question(_GUESTS, [node.pk], lambda rows: [Guest(*row) for row in rows])
-
-
-def disks_of(node: Node, *, without: UUID | None = None) -> Question[int]:
-    """The GB of the disks there of workloads that are not terminated, but for that of `without`."""
-    return Question(_DISKS, [node.pk, without], lambda rows: int(rows[0][0]))
+    tier: str = ""
+    since: datetime | None = None
 
 
 def left(
@@ -82,7 +66,11 @@ def left(
     but: Collection[UUID] = (),
     without: UUID | None = None,
 ) -> Left:
-    """What `left_on` says, from what `guests_of` and `disks_of` answer."""
+    """What the node has left, as if the runs in `but` were over, and the workload `without` not there.
+
+    Memory and CPUs are taken by every guest that may still be there; disk by every workload that is not
+    terminated, `disk_gb` without that of `without`, and by the others' guests until they are gone.
+    """
     there = [guest for guest in guests if guest.run_id not in but and guest.workload_id != without]
     ram_mb = sum(footprint_mb(guest.mem_mb) for guest in there if guest.mem_mb)
     vcpu = sum(guest.vcpu or 0 for guest in there)
@@ -93,15 +81,3 @@ def left(
         disk_gb=node.disk_total_gb - disk_gb if node.disk_total_gb else None,
         disk_free_gb=node.disk_free_gb,
     )
-
-
-# By hand: every placement waits for them under its lock.
-_GUESTS = """
-SELECT run.id, vm.id, vm.guest_mem_mb, vm.guest_vcpu, vm.disk_size_gb, vm.status
-FROM compute_run run JOIN compute_workload vm ON vm.id = run.workload_id
-WHERE run.node_id = %s AND run.closed_at IS NULL
-"""
-_DISKS = f"""
-SELECT coalesce(sum(disk_size_gb), 0) FROM compute_workload
-WHERE node_id = %s AND status <> '{states.TERMINATED}' AND id IS DISTINCT FROM %s
-"""  # noqa: S608  (a constant of our own)

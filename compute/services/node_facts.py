@@ -6,21 +6,22 @@ The question is a function in the database, where its plan is kept: everybody wa
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
 
 from compute.placement import Use
 from compute.services.host import Guest, Left, left
-from nodes.models import GpuModel, GpuUnit
+from nodes.models import GpuModel
+from nodes.models.gpu_unit import RESERVABLE_CLASSES
 from nodes.services.locking import LockedNode
-from nodes.services.survey import Held, UnitFacts
+from nodes.services.survey import Held
 from openrelay.rows import Reading, partly, query
 
 # With the hourly cents of a GPU for an organization at a tier, by model.
 _SQL = f"""(
-    SELECT json_build_array(heard, units, models, guests, disk_gb, (
+    SELECT json_build_array(heard, units, failed, holds, models, guests, claims, occupancies, disk_gb, (
         SELECT json_object_agg(sold.gpu_model_id, coalesce(own.cents_per_gpu_hour, sold.cents_per_gpu_hour))
         FROM compute_gpuprice sold
         LEFT JOIN compute_orggpuprice own ON own.organization_id = %s::uuid
@@ -30,46 +31,34 @@ _SQL = f"""(
     FROM compute_on_node(%s::uuid, {settings.CLOCK_SQL},
                          interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds', %s::uuid)
 )"""  # noqa: S608  (settings)
-_UNIT = (
-    "id",
-    "address",
-    "alloc_class",
-    "gpu_model_id",
-    "gpu_count",
-    "sellable",
-    "not_sellable_reason",
-    "gone_at",
-)
 _MODEL = ("id", "name", "manufacturer", "vram_gb")
 
 
+class NodeUnit(NamedTuple):
+    """One unit that the node has or had, with its hold if it is in one; `failed` has addresses of GPUs."""
+
+    id: UUID
+    address: str
+    alloc_class: str
+    model: GpuModel
+    gpus: int
+    for_sale: bool  # here, and sold
+    gone: bool
+    usable: bool  # here, sold, of a known class, and healthy
+    failed: tuple[str, ...]
+    held: Held | None
+
+
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """Who claims a unit; `since` is when that workload was created."""
-
-    workload_id: UUID
-    tier: str
-    since: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Occupied:
-    """A run that may be on a unit."""
-
-    run_id: UUID
-    workload_id: UUID
-
-
-@dataclass(frozen=True)
 class NodeFacts:
     """A node at one moment. Claims are by unit, occupancies too, the earliest first."""
 
     held: LockedNode
     heard: bool  # from, within the grace
-    units: tuple[UnitFacts, ...]  # by address
-    claims: dict[UUID, Claimed]
-    occupancies: dict[UUID, tuple[Occupied, ...]]
+    units: tuple[NodeUnit, ...]  # by address
     guests: tuple[Guest, ...]
+    claims: dict[UUID, Guest]
+    occupancies: dict[UUID, tuple[Guest, ...]]
     disk_gb: int  # of the disks of workloads that are not terminated
     cents: dict[UUID, int]  # of an hour of one GPU, by model, where it is sold
 
@@ -77,15 +66,15 @@ class NodeFacts:
         """What is on each used unit, as if the workload `but` were not there."""
         found = {
             unit_id: Use(occupied=True)
-            for unit_id, rows in self.occupancies.items()
-            if any(row.workload_id != but for row in rows)
+            for unit_id, guests in self.occupancies.items()
+            if any(guest.workload_id != but for guest in guests)
         }
-        for unit_id, row in self.claims.items():
-            if row.workload_id != but:
-                found[unit_id] = Use(unit_id in found, row.workload_id, row.tier, row.since)
+        for unit_id, guest in self.claims.items():
+            if guest.workload_id != but:
+                found[unit_id] = Use(unit_id in found, guest.workload_id, guest.tier, guest.since)
         return found
 
-    def left(self, *, but: Collection[UUID], without: UUID | None) -> Left:
+    def left(self, *, but: Collection[UUID] = (), without: UUID | None = None) -> Left:
         """What the host has left, as if the runs in `but` were over and the workload `without` not there."""
         return left(self.held.node, self.guests, self.disk_gb, but=but, without=without)
 
@@ -110,43 +99,56 @@ def node_facts(
 
 
 def _facts(held: LockedNode, read: list[Any]) -> NodeFacts:
-    heard, units, models, guests, disk_gb, cents = read
+    heard, units, failed, holds, models, guests, claims, occupancies, disk_gb, cents = read
     known = {row[0]: partly(GpuModel, _MODEL, [UUID(row[0]), *row[1:]]) for row in models or ()}
-    found = []
-    claims: dict[UUID, Claimed] = {}
-    occupancies: dict[UUID, tuple[Occupied, ...]] = {}
-    for row in units or ():
-        unit = _unit(row, known[row[3]])
-        failed, hold, claim, runs = row[8:]
-        found.append(UnitFacts(unit, tuple(failed or ()), _held(held, hold) if hold else None))
-        if claim:
-            claims[unit.pk] = Claimed(UUID(claim[0]), claim[1], datetime.fromisoformat(claim[2]))
-        if runs:
-            occupancies[unit.pk] = tuple(Occupied(UUID(run), UUID(workload)) for run, workload in runs)
+    there = {row[0]: _guest(row) for row in guests or ()}
+    ids = {row[0]: UUID(row[0]) for row in units or ()}
+    kept = {row[0]: _held(held, row) for row in holds or ()}
+    broken: dict[str, tuple[str, ...]] = {}
+    for unit_id, address in failed or ():
+        broken[unit_id] = (*broken.get(unit_id, ()), address)
+    on_units: dict[UUID, tuple[Guest, ...]] = {}
+    for unit_id, run_id in occupancies or ():
+        guest = there.get(run_id) or _nobody(run_id)
+        on_units[ids[unit_id]] = (*on_units.get(ids[unit_id], ()), guest)
     return NodeFacts(
-        held,
-        heard,
-        tuple(found),
-        claims,
-        occupancies,
-        tuple(Guest(UUID(run), UUID(workload), *given) for run, workload, *given in guests or ()),
-        disk_gb,
-        {UUID(model): each for model, each in (cents or {}).items()},
+        held=held,
+        heard=heard,
+        units=tuple(
+            _unit(row, ids[row[0]], known[row[3]], broken.get(row[0], ()), kept.get(row[0]))
+            for row in units or ()
+        ),
+        guests=tuple(there.values()),
+        claims={ids[unit_id]: there.get(run_id) or _nobody(run_id) for unit_id, run_id in claims or ()},
+        occupancies=on_units,
+        disk_gb=disk_gb,
+        cents={UUID(model_id): each for model_id, each in (cents or {}).items()},
     )
 
 
-def _unit(row: list[Any], model: GpuModel) -> GpuUnit:
-    unit_id, address, alloc_class, _, gpus, sellable, reason, gone_at = row[:8]
-    gone = datetime.fromisoformat(gone_at) if gone_at else None
-    unit = partly(
-        GpuUnit, _UNIT, [UUID(unit_id), address, alloc_class, model.pk, gpus, sellable, reason, gone]
+def _guest(row: list[Any]) -> Guest:
+    run_id, workload_id, mem_mb, vcpu, disk_gb, status, tier, since = row
+    return Guest(
+        UUID(run_id), UUID(workload_id), mem_mb, vcpu, disk_gb, status, tier, datetime.fromisoformat(since)
     )
-    unit.gpu_model = model
-    return unit
+
+
+def _nobody(run_id: str) -> Guest:
+    """Of a run that is over: it has no claims, but where a script left one the unit is not free."""
+    return Guest(UUID(run_id), UUID(int=0), None, None, 0, "")
+
+
+def _unit(
+    row: list[Any], unit_id: UUID, model: GpuModel, failed: tuple[str, ...], held: Held | None
+) -> NodeUnit:
+    _, address, alloc_class, _, gpus, sellable, gone = row
+    for_sale = sellable and not gone
+    usable = for_sale and not failed and alloc_class in RESERVABLE_CLASSES
+    return NodeUnit(unit_id, address, alloc_class, model, gpus, for_sale, gone, usable, failed, held)
 
 
 def _held(held: LockedNode, row: list[Any]) -> Held:
-    hold_id, topology_gen, released, audience = row
+    _, hold_id, topology_gen, released, audience = row
     return Held(
         UUID(hold_id),
         topology_gen == held.node.topology_gen,

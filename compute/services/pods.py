@@ -11,7 +11,7 @@ from compute.services.create import VmRequest, in_the_pool, model_of
 from compute.services.pods_image import why_not_an_image
 from compute.services.prices import sold_at
 from compute.services.room import Wanted
-from compute.services.ssh_keys import keys_of, named
+from compute.services.ssh_keys import keys_of, named_keys
 from nodes.models import GpuUnit
 from openrelay import quick
 from openrelay.api.idempotency import NO_KEY, Once
@@ -66,7 +66,7 @@ def create_pod(*, caller: Caller, request: PodRequest, once: Once = NO_KEY) -> W
         name=name,
         gpu_count=request.gpu_count,
         tier=Tier.COMMUNITY,
-        keys=named(request.ssh_key_ids, keys),
+        keys=named_keys(request.ssh_key_ids, keys),
         sold=tuple(sold),
         model_id=model_id,
         disk_gb=request.volume_gb,

@@ -5,11 +5,11 @@ from uuid import UUID
 from compute import states
 from compute.models import Workload
 from compute.services.cpu_room import left_for_cpu
-from compute.services.host import Left, left_on
+from compute.services.host import Left
+from compute.services.node_facts import node_facts
 from compute.services.own import on_its_node, refuse_state
 from compute.services.room import share_of
 from nodes.services.locking import LockedNode
-from nodes.services.survey import survey
 from openrelay.audit.services.record import record
 from openrelay.errors import Invalid, Unavailable
 from openrelay.identity.caller import Caller
@@ -61,6 +61,7 @@ def _room(held: LockedNode, workload: Workload) -> tuple[int | None, Left]:
     if not workload.gpu_count:
         left = left_for_cpu(held, workload.organization_id, named=True, without=workload)
         return held.node.disk_total_gb, left
-    each = share_of(held.node, survey(held.node, held.at))
+    facts = node_facts(held, workload.organization_id, workload.tier, without=workload.pk)
+    each = share_of(held.node, facts.units)
     most = None if each.disk_gb is None else each.disk_gb * workload.gpu_count
-    return most, left_on(held.node, without=workload.pk)
+    return most, facts.left(without=workload.pk)

@@ -14,7 +14,7 @@ from compute.services.cpu_place import start_cpu_again
 from compute.services.cpu_room import refuse_cpu, wanted_again
 from compute.services.create import VmRequest, in_the_pool
 from compute.services.draining import leaving_reason
-from compute.services.node_facts import node_facts
+from compute.services.node_facts import NodeUnit, node_facts
 from compute.services.own import find, on_its_node, refuse_state
 from compute.services.place import start_again
 from compute.services.pods_admission import admit, require_online
@@ -23,7 +23,6 @@ from compute.services.room import Refusal, Wanted, find_room, options_for
 from compute.services.transitions import move
 from nodes.models import GpuUnit
 from nodes.services.locking import LockedNode
-from nodes.services.survey import UnitFacts
 from openrelay import quick
 from openrelay.errors import Conflict, Invalid, Unavailable
 from openrelay.identity.caller import Caller
@@ -114,13 +113,13 @@ def _unfit(held: LockedNode, workload: Workload, rules: Rules) -> str:
     facts = node_facts(held, workload.organization_id, workload.tier)
     if not facts.heard:
         return f"The node of {workload.name} is offline. Try again when it is back."
-    own = {unit_id for unit_id, row in facts.claims.items() if row.workload_id == workload.pk}
+    own = {unit_id for unit_id, guest in facts.claims.items() if guest.workload_id == workload.pk}
     # A unit that is gone from its host has failed as surely as one that says so.
     failed = [
         address
-        for row in facts.units
-        if row.unit.pk in own
-        for address in row.failed or ([row.unit.address] if row.unit.gone_at is not None else [])
+        for unit in facts.units
+        if unit.id in own
+        for address in unit.failed or ([unit.address] if unit.gone else [])
     ]
     if not failed:
         return ""
@@ -190,11 +189,11 @@ def _short(held: LockedNode, workload: Workload, wanted: Wanted, refusal: Refusa
         f"it needs {workload.gpu_count} free GPU{'s' if workload.gpu_count > 1 else ''} of {model} and there "
         f"{'are' if refusal.largest != 1 else 'is'} {refusal.largest or 'none'} for it."
     ]
-    mine = [row for row in facts.units if _of(row, wanted)]
-    if failed := [address for row in mine for address in row.failed]:
+    mine = [unit for unit in facts.units if _of(unit, wanted)]
+    if failed := [address for unit in mine for address in unit.failed]:
         said.append(f"{_gpus_failed(failed)}.")
     draining = facts.occupancies.keys() - facts.claims.keys()
-    if leaving := sum(row.unit.gpu_count for row in mine if row.unit.pk in draining):
+    if leaving := sum(unit.gpus for unit in mine if unit.id in draining):
         said.append(f"{leaving} more are freed once earlier guests have stopped.")
     return " ".join(said)
 
@@ -203,12 +202,8 @@ def _too_little(refusal: Refusal) -> str:
     return f"it has too little {' and '.join(refusal.short)} for it."
 
 
-def _of(row: UnitFacts, wanted: Wanted) -> bool:
-    unit = row.unit
-    return unit.gone_at is None and (unit.gpu_model_id, unit.alloc_class) == (
-        wanted.model_id,
-        wanted.alloc_class,
-    )
+def _of(unit: NodeUnit, wanted: Wanted) -> bool:
+    return not unit.gone and (unit.model.pk, unit.alloc_class) == (wanted.model_id, wanted.alloc_class)
 
 
 def _gpus_failed(addresses: Sequence[str]) -> str:

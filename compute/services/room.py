@@ -8,11 +8,10 @@ from compute.capacity import VOLUME_GB, Shape, Share, pod_shape, shape, shape_ag
 from compute.models import Workload
 from compute.placement import FREE, OWN, SPOT, Choice, Option, Use, choose, standing
 from compute.services.host import Left
-from compute.services.node_facts import node_facts
+from compute.services.node_facts import NodeUnit, node_facts
 from compute.services.pool import RUNTIME_OF
 from nodes.models import GpuModel, GpuUnit, Node
 from nodes.services.locking import LockedNode
-from nodes.services.survey import UnitFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +100,7 @@ def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named:
     there_first = frozenset(
         row.run_id for option in choice.options for row in facts.occupancies.get(option.unit_id, ())
     )
-    model = next(row.unit.gpu_model for row in facts.units if row.unit.gpu_model_id == choice.model_id)
+    model = next(unit.model for unit in facts.units if unit.model.pk == choice.model_id)
     left = facts.left(but=there_first, without=without)
     given = _shape(node, facts.units, model, wanted, left)
     if isinstance(given, Refusal):
@@ -111,7 +110,7 @@ def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named:
 
 
 def options_for(
-    units: Sequence[UnitFacts],
+    units: Sequence[NodeUnit],
     uses: Mapping[UUID, Use],
     organization_id: UUID,
     wanted: Wanted,
@@ -120,25 +119,24 @@ def options_for(
 ) -> list[Option]:
     """The units of a node that the request may have, by the table in `placement.standing`."""
     options = []
-    for facts in units:
-        unit = facts.unit
+    for unit in units:
         if unit.alloc_class != wanted.alloc_class:
             continue
-        if wanted.model_id not in (None, unit.gpu_model_id):
+        if wanted.model_id not in (None, unit.model.pk):
             continue
-        use = uses.get(unit.pk, FREE)
-        stands = standing(facts, use, organization_id=organization_id, tier=wanted.tier, named=named)
+        use = uses.get(unit.id, FREE)
+        stands = standing(unit, use, organization_id=organization_id, tier=wanted.tier, named=named)
         if stands is not None:
             options.append(
                 Option(
-                    unit.pk,
+                    unit.id,
                     unit.address,
-                    unit.gpu_model_id,
-                    unit.gpu_count,
+                    unit.model.pk,
+                    unit.gpus,
                     stands,
                     use.workload_id if use.tier == SPOT else None,
                     use.since,
-                    facts.held.hold_id if facts.held is not None and stands in OWN else None,
+                    unit.held.hold_id if unit.held is not None and stands in OWN else None,
                 )
             )
     return options
@@ -152,7 +150,7 @@ def largest(options: list[Option]) -> int:
     return max(totals.values(), default=0)
 
 
-def share_of(node: Node, units: Sequence[UnitFacts], alloc_class: str = GpuUnit.VFIO_GROUP) -> Share:
+def share_of(node: Node, units: Sequence[NodeUnit], alloc_class: str = GpuUnit.VFIO_GROUP) -> Share:
     """What one GPU of the node brings with it of the host."""
     return share(
         gpus=_gpus(units, alloc_class),
@@ -162,12 +160,8 @@ def share_of(node: Node, units: Sequence[UnitFacts], alloc_class: str = GpuUnit.
     )
 
 
-def _gpus(units: Sequence[UnitFacts], alloc_class: str) -> int:
-    return sum(
-        row.unit.gpu_count
-        for row in units
-        if row.unit.gone_at is None and row.unit.sellable and row.unit.alloc_class == alloc_class
-    )
+def _gpus(units: Sequence[NodeUnit], alloc_class: str) -> int:
+    return sum(unit.gpus for unit in units if unit.for_sale and unit.alloc_class == alloc_class)
 
 
 def shape_for(wanted: Wanted, each: Share, *, vram_gb: int, node_gpus: int) -> Shape | None:
@@ -201,7 +195,7 @@ def shape_for(wanted: Wanted, each: Share, *, vram_gb: int, node_gpus: int) -> S
 
 
 def _shape(
-    node: Node, units: Sequence[UnitFacts], model: GpuModel, wanted: Wanted, left: Left
+    node: Node, units: Sequence[NodeUnit], model: GpuModel, wanted: Wanted, left: Left
 ) -> Shape | Refusal:
     """What the workload is given of the host, or why it cannot be."""
     each = share_of(node, units, wanted.alloc_class)

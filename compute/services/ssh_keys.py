@@ -16,7 +16,7 @@ from openrelay.errors import Conflict, Invalid
 from openrelay.identity.caller import Caller
 from openrelay.identity.services.callers import reread
 from openrelay.ids import parse_id
-from openrelay.rows import Reading
+from openrelay.rows import Reading, array
 
 # The name in the key's first field, and how many strings follow it inside.
 _TYPES = {
@@ -72,15 +72,15 @@ def create_key(*, caller: Caller, name: str, public_key: str) -> SshKey:
 
 
 def keys_of(organization_id: UUID, ids: Sequence[str]) -> Reading:
-    """Which of those ids are keys of the organization; `named` judges the answer."""
+    """Which of those ids are keys of the organization; `named_keys` judges the answer."""
     known = [pk for pk in map(parse_id, ids) if pk is not None]
     return Reading(
         "ARRAY(SELECT id FROM compute_sshkey WHERE organization_id = %s::uuid AND id = ANY(%s::uuid[]))",
-        (organization_id, known),
+        (organization_id, array(known)),
     )
 
 
-def named(ids: Sequence[str], found: Collection[UUID]) -> tuple[UUID, ...]:
+def named_keys(ids: Sequence[str], found: Collection[UUID]) -> tuple[UUID, ...]:
     """The keys that those ids name, each once, of what `keys_of` found.
 
     Raises Invalid (VALIDATION_ERROR) naming the ids that are not keys of the organization.

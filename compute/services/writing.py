@@ -12,7 +12,7 @@ from uuid import UUID
 from compute.models import Run, Workload
 from openrelay.audit.services.record import INSERT_ONE, AuditEntry, insert_values
 from openrelay.errors import Invalid
-from openrelay.rows import as_json, query
+from openrelay.rows import array, as_json, query
 
 # A unit, and the hold by whose audience it is had; None for what is open to others too.
 Right = tuple[UUID, UUID | None]
@@ -59,7 +59,7 @@ def insert(workload: Workload, keys: Sequence[UUID], units: Sequence[Right], ent
         _INSERT,
         {
             "vm": as_json(workload),
-            "keys": list(keys),
+            "keys": array(keys),
             **_begun(workload, 1, units, workload.created_at),
             **insert_values(entry),
         },
@@ -76,6 +76,6 @@ def insert_run(workload: Workload, number: int, units: Sequence[Right], at: date
 def _begun(workload: Workload, number: int, units: Sequence[Right], at: datetime) -> dict[str, Any]:
     return {
         "run": as_json(Run(workload=workload, node=workload.node, number=number, created_at=at)),
-        "units": [unit_id for unit_id, _ in units],
-        "holds": [hold_id for _, hold_id in units],
+        "units": array(unit_id for unit_id, _ in units),
+        "holds": array(hold_id for _, hold_id in units),
     }

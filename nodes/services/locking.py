@@ -15,12 +15,13 @@ from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.errors import NotFound
 from openrelay.identity.caller import Caller
 from openrelay.identity.services.callers import reread_with
-from openrelay.rows import NOTHING, Reading, fetch
+from openrelay.rows import NOTHING, Reading, array, fetch
 
 _LOCK = "WHERE id = %s FOR NO KEY UPDATE"
-_FIRST = (
-    "WHERE id = ANY(%s::uuid[]) ORDER BY array_position(%s::uuid[], id) LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED"
-)
+_FIRST = """
+WHERE id = ANY(%(ids)s::uuid[]) ORDER BY array_position(%(ids)s::uuid[], id) LIMIT 1
+FOR NO KEY UPDATE SKIP LOCKED
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,7 @@ def lock_first(node_ids: Sequence[UUID]) -> Node | None:
 
     One row at most: the limit ends the search at the first that could be locked.
     """
-    ids = list(node_ids)
-    rows = fetch(Node, _FIRST, [ids, ids])
+    rows = fetch(Node, _FIRST, {"ids": array(node_ids)})
     return rows[0] if rows else None
 
 

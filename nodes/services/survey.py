@@ -80,8 +80,8 @@ def together(units: Iterable[tuple[GpuUnit, tuple[str, ...]]], held: Mapping[UUI
 _HELD = """
 SELECT held.unit_id, held.hold_id, hold.topology_gen, held.released,
        ARRAY(SELECT organization_id FROM nodes_holdaudience WHERE hold_id = hold.id)
-FROM nodes_holdunit held JOIN nodes_hold hold ON hold.id = held.hold_id
-WHERE held.node_id = %s AND held.term @> %s
+FROM nodes_hold hold JOIN nodes_holdunit held ON held.hold_id = hold.id
+WHERE hold.node_id = %s AND hold.term @> %s
 """
 
 
