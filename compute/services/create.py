@@ -11,6 +11,7 @@ from compute.placement import counts, sums
 from compute.services import pool
 from compute.services.cpu_create import create_cpu_vm
 from compute.services.fits import best_fits
+from compute.services.news import ask_news
 from compute.services.node_facts import reading
 from compute.services.place import names, place, unknown_node
 from compute.services.pods_admission import grantable
@@ -91,8 +92,11 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
         gpu_count=gpu_count,
         image_url=request.details.get("image_url"),
     )
-    keys, sold = quick.read(
-        keys_of(caller.organization_id, request.ssh_key_ids), sold_at(request.tier, model_id)
+    org = caller.organization_id
+    # What is news of the pool comes with the rest, whether or not it will be needed.
+    news = ask_news(org, request.tier)
+    keys, sold, news.answer = quick.read(
+        keys_of(org, request.ssh_key_ids), sold_at(request.tier, model_id), news.reading
     )
     return Wanted(
         name=request.name,
@@ -100,6 +104,7 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
         tier=request.tier,
         keys=named_keys(request.ssh_key_ids, keys),
         sold=tuple(sold),
+        news=news,
         model_id=model_id,
         guest_mem_mb=request.guest_mem_mb,
         disk_gb=request.disk_size_gb,
@@ -153,6 +158,7 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
             tier=wanted.tier,
             gpu_count=wanted.gpu_count,
             model_ids=wanted.sold,
+            news=wanted.news,
         )
         made, _, _ = _first_pass(caller, fits, wanted, once)
         if made is not None:

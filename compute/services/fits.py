@@ -1,44 +1,26 @@
-"""The public pool's best fits for a VM, found in memory instead of by looking at every unit there is.
-
-Each process keeps what it read of the fleet's offers, and what it was told of every node that changed since:
-a request asks one short question, what is news. So what is found is as exact as a look at the units, and
-costs the same whatever the fleet and however much has changed.
-"""
+"""The public pool's best fits for a VM, found in memory instead of by looking at every unit there is."""
 
 import heapq
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from itertools import groupby, islice
 from threading import Lock
-from typing import Any
 from uuid import UUID
 
-from django.conf import settings
-from django.db import connection
 from django.db.models import Q
 
 from compute.models import Tier
 from compute.placement import sums
 from compute.services import pool
 from compute.services.availability import shapes_of
+from compute.services.news import Id, News, Pool, Row, ask_news, keep_up
 from compute.services.offering import refresh
 from compute.services.offers import read
 from openrelay import quick
 from openrelay.clock import Now
-from openrelay.rows import array
 
 # As many as may be busy with others' requests at once, and some.
 _ENOUGH = 16
-# Of so many changed nodes on, the offers are surveyed anew first.
-_MOST = 1000
 _AT_ONCE = 64
-
-_NEWS = f"""
-SELECT version::text, usable, seen_now, own::text[], news,
-       trunc(extract(epoch FROM {settings.CLOCK_SQL}) * 1000000)
-FROM compute_pool_news(%s::uuid, %s, %s::uuid[], %s::uuid,
-    {settings.CLOCK_SQL}, interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds', {_MOST})
-"""  # noqa: S608  (constants of our own)
 _OF_SHAPE = """
 SELECT version::text, ARRAY(
     SELECT node_id::text FROM compute_nodeoffer
@@ -47,57 +29,8 @@ SELECT version::text, ARRAY(
 FROM compute_availabilitystate
 """
 
-# Ids are text here, in which many are compared and looked up quickly; their order is the same.
-Id = str
 # A node that fits: how many GPUs are free there, its id, the model, the sizes of its units.
 Fit = tuple[int, Id, Id, tuple[int, ...]]
-
-
-@dataclass(slots=True)
-class _Row:
-    """The nodes of one shape, by id: the first of them that have not changed, as far as they were read."""
-
-    free: int
-    model_id: Id
-    shape: str
-    sizes: tuple[int, ...]
-    mask: int
-    nodes: list[Id] = field(default_factory=list)
-    after: Id = "00000000-0000-0000-0000-000000000000"
-    whole: bool = False
-
-
-@dataclass(slots=True)
-class _Pool:
-    """What one version of the offers says, and every node that changed since."""
-
-    version: Id
-    seen: str = ""  # the snapshot up to which its changes are known
-    rows: dict[str, list[_Row]] = field(default_factory=dict)  # by tier, the fewest free GPUs first
-    # For each changed node with something open: by GPU model, what is open to all and what is on the market.
-    open: dict[Id, list[tuple[Id, tuple[int, ...], tuple[int, ...]]]] = field(default_factory=dict)
-    # For every changed node, until when that is so: microseconds since 1970.
-    until: dict[Id, int] = field(default_factory=dict)
-    soonest: int = 2**63
-    doubtful: list[Id] = field(default_factory=list)  # to be asked after each time
-
-    def learn(self, news: list[list[Any]]) -> None:
-        """Take in nodes as they are now."""
-        for node in {row[0] for row in news}:
-            self.open.pop(node, None)
-        for node, model, sizes, on_market, until in news:
-            self.until[node] = until
-            self.soonest = min(self.soonest, until)
-            if model is not None:
-                self.open.setdefault(node, []).append((model, tuple(sizes), tuple(on_market)))
-
-    def doubted(self, at: int) -> list[Id]:
-        """The changed nodes of which it is not known how they are at that time."""
-        if at < self.soonest:
-            return []
-        over = [node for node, until in self.until.items() if until <= at]
-        self.soonest = 0 if over else min(self.until.values(), default=2**63)
-        return over
 
 
 class _Replaced(Exception):
@@ -105,62 +38,33 @@ class _Replaced(Exception):
 
 
 _lock = Lock()
-_kept: dict[str, _Pool] = {}
 
 
 def best_fits(
-    *, organization_id: UUID, tier: str, gpu_count: int, model_ids: Collection[UUID]
+    *, organization_id: UUID, tier: str, gpu_count: int, model_ids: Collection[UUID], news: News | None = None
 ) -> list[pool.Candidate]:
     """Some nodes whose open units of one of the models add up to the count, the best fit first; none is
     better than the first.
 
-    Empty when there is none, and when the offers keep being replaced.
+    `news` is what was asked for that organization and tier just now, by `ask_news`. Empty when there is none,
+    and when the offers keep being replaced.
     """
-    # One question at a time in a process: each goes on from what the one before was told.
+    models = frozenset(map(str, model_ids))
     with _lock:
         for _ in range(3):
             try:
-                known, own = _news(organization_id if tier == Tier.SPOT else None)
+                known, own = keep_up(news or ask_news(organization_id, tier))
                 if known is not None:
-                    models = frozenset(map(str, model_ids))
                     return _fits(known, own, organization_id, tier, gpu_count, models)
                 refresh()
             except _Replaced:
-                continue
+                pass
+            news = None
     return []
 
 
-def _news(asker: UUID | None) -> tuple[_Pool | None, frozenset[Id]]:
-    """The pool as it is now, and the nodes where something is reserved to the asker; None when there are no
-    offers that could be gone on from.
-    """
-    name = str(connection.settings_dict["NAME"])
-    # What a transaction has not committed is not for others to see, nor for itself once it is rolled back.
-    known = None if connection.in_atomic_block else _kept.get(name)
-    asked: set[Id] = set()
-    again = known.doubtful if known else []
-    while True:
-        params = [known.version, known.seen] if known else [None, None]
-        row = quick.fetchone(_NEWS, [*params, array(again), asker])
-        if row is None or not row[1]:
-            return None, frozenset()
-        version, _, seen, own, news, at = row
-        if known is None or known.version != version:
-            known = _Pool(version)
-        known.seen = seen
-        known.learn(news or [])
-        known.doubtful = known.doubted(int(at))
-        asked.update(again)
-        again = [node for node in known.doubtful if node not in asked]
-        if not again:
-            break
-    if not connection.in_atomic_block:
-        _kept[name] = known
-    return known, frozenset(own or ())
-
-
 def _fits(
-    known: _Pool,
+    known: Pool,
     own: frozenset[Id],
     organization_id: UUID,
     tier: str,
@@ -196,7 +100,7 @@ def _fits(
 
 
 def _unchanged(
-    known: _Pool, own: frozenset[Id], tier: str, gpu_count: int, model_ids: frozenset[Id]
+    known: Pool, own: frozenset[Id], tier: str, gpu_count: int, model_ids: frozenset[Id]
 ) -> Iterator[Fit]:
     """Nodes that did not change since they were surveyed and that fit, the best fit first."""
     if tier not in known.rows:
@@ -206,7 +110,7 @@ def _unchanged(
         yield from heapq.merge(*(_nodes(known, row, own) for row in alike))
 
 
-def _rows(version: Id, tier: str) -> list[_Row]:
+def _rows(version: Id, tier: str) -> list[Row]:
     shapes = shapes_of(UUID(version))
     if shapes is None:
         raise _Replaced
@@ -217,11 +121,11 @@ def _rows(version: Id, tier: str) -> list[_Row]:
             sizes = (*shape.sizes, *shape.spot_sizes) if tier == Tier.SPOT else shape.sizes
             if sizes:
                 # By its CPUs at least: GPUs that VMs without any took those of are refused time and again.
-                rows.append(_Row(sum(sizes), str(model_id), text, sizes, shape.startable(sizes, 0)))
+                rows.append(Row(sum(sizes), str(model_id), text, sizes, shape.startable(sizes, 0)))
     return sorted(rows, key=lambda row: (row.free, row.model_id, row.shape))
 
 
-def _nodes(known: _Pool, row: _Row, own: frozenset[Id]) -> Iterator[Fit]:
+def _nodes(known: Pool, row: Row, own: frozenset[Id]) -> Iterator[Fit]:
     """The row's nodes by id, but for those that changed or are in `own`; read some at a time, and kept."""
     # What has changed stays so as long as the version.
     while row.nodes and row.nodes[0] in known.until:

@@ -8,6 +8,7 @@ from compute.capacity import VOLUME_GB, Shape, Share, pod_shape, shape, shape_ag
 from compute.models import Workload
 from compute.placement import FREE, OWN, SPOT, Choice, Option, Use, choose, standing
 from compute.services.host import Left
+from compute.services.news import News
 from compute.services.node_facts import NodeUnit, node_facts
 from compute.services.pool import RUNTIME_OF
 from nodes.models import GpuModel, GpuUnit, Node
@@ -18,9 +19,10 @@ from nodes.services.locking import LockedNode
 class Wanted:
     """A workload to place: what is asked for, resolved. Sizes are MiB and GB; None is what the node gives.
 
-    `keys` are SSH keys, `sold` the GPU models that the pool may give, for they are sold at the tier.
-    `details` has the fields of the workload that placement only hands on. `again` is a workload that was
-    placed before, and `disk_is_there` says that its disk is on the very node.
+    `keys` are SSH keys, `sold` the GPU models that the pool may give, for they are sold at the tier. `news`
+    is what was just told of the pool, if it was asked. `details` has the fields of the workload that
+    placement only hands on. `again` is a workload that was placed before, and `disk_is_there` says that its
+    disk is on the very node.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Wanted:
     tier: str
     keys: tuple[UUID, ...] = ()
     sold: tuple[UUID, ...] = ()
+    news: News | None = None
     model_id: UUID | None = None
     guest_mem_mb: int | None = None
     disk_gb: int | None = None

@@ -1,0 +1,145 @@
+"""What each process knows of the public pool, and how it keeps up: by one short question, what is news.
+
+It keeps what it read of the fleet's offers, and what it was told of every node that changed since. So what it
+knows is as exact as a look at the units, at the same cost whatever the fleet and however much has changed.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+from compute.models import Tier
+from openrelay import quick
+from openrelay.rows import Reading, array
+
+# Ids are text here, in which many are compared and looked up quickly; their order is the same.
+Id = str
+
+# Of so many changed nodes on, the offers are surveyed anew first.
+_MOST = 1000
+_NEVER = 2**63
+_SQL = f"""(
+    SELECT json_build_array(version, usable, seen_now, own, news,
+                            trunc(extract(epoch FROM {settings.CLOCK_SQL}) * 1000000))
+    FROM compute_pool_news(%s::uuid, %s::text, %s::uuid[], %s::uuid, {settings.CLOCK_SQL},
+                           interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds', {_MOST})
+)"""  # noqa: S608  (constants of our own)
+
+
+@dataclass(slots=True)
+class Row:
+    """The nodes of one shape, by id: the first of them that have not changed, as far as they were read."""
+
+    free: int
+    model_id: Id
+    shape: str
+    sizes: tuple[int, ...]
+    mask: int
+    nodes: list[Id] = field(default_factory=list)
+    after: Id = str(UUID(int=0))
+    whole: bool = False
+
+
+@dataclass(slots=True)
+class Pool:
+    """What one version of the offers says, and every node that changed since."""
+
+    version: Id
+    seen: str = ""  # the snapshot up to which its changes are known
+    rows: dict[str, list[Row]] = field(default_factory=dict)  # by tier, the fewest free GPUs first
+    # For each changed node with something open: by GPU model, what is open to all and what is on the market.
+    open: dict[Id, list[tuple[Id, tuple[int, ...], tuple[int, ...]]]] = field(default_factory=dict)
+    # For every changed node, until when that is so: microseconds since 1970.
+    until: dict[Id, int] = field(default_factory=dict)
+    soonest: int = _NEVER
+    doubtful: list[Id] = field(default_factory=list)  # to be asked after each time
+
+    def learn(self, news: list[list[Any]], at: int) -> None:
+        """Take in nodes as they are now, at that time."""
+        for node in {row[0] for row in news}:
+            self.open.pop(node, None)
+        for node, model, sizes, on_market, until in news:
+            self.until[node] = until
+            self.soonest = min(self.soonest, until)
+            if model is not None:
+                self.open.setdefault(node, []).append((model, tuple(sizes), tuple(on_market)))
+        if at < self.soonest:
+            self.doubtful = []
+        else:
+            self.doubtful = [node for node, until in self.until.items() if until <= at]
+            self.soonest = 0 if self.doubtful else min(self.until.values(), default=_NEVER)
+
+
+@dataclass(slots=True)
+class News:
+    """The question for what is news, put by who knew the pool of a version; and its answer, once there."""
+
+    organization_id: UUID
+    tier: str
+    version: Id | None
+    again: list[Id]
+    reading: Reading
+    answer: list[Any] | None = None
+
+
+_kept: dict[str, Pool] = {}
+
+
+def ask_news(organization_id: UUID, tier: str, *, again: list[Id] | None = None) -> News:
+    """The question for what is news to this process, for a request of that organization at that tier.
+
+    Nodes in `again` are asked after though they did not change.
+    """
+    known = _known()
+    again = (known.doubtful if known else []) if again is None else again
+    params = (
+        known.version if known else None,
+        known.seen if known else None,
+        array(again),
+        # A spot request may not have what is on the market where it is reserved to its own organization.
+        organization_id if tier == Tier.SPOT else None,
+    )
+    return News(organization_id, tier, params[0], again, Reading(_SQL, params))
+
+
+def keep_up(news: News) -> tuple[Pool | None, frozenset[Id]]:
+    """The pool as it is now, and the nodes where something is reserved to who asks; None when there are no
+    offers that could be gone on from.
+
+    To be called by one thread at a time. Asks what has not been answered, and again where time has passed.
+    """
+    asked: set[Id] = set()
+    while True:
+        if news.answer is None:
+            (news.answer,) = quick.read(news.reading)
+        version, usable, seen, own, told, at = news.answer
+        if not usable:
+            return None, frozenset()
+        known = _known()
+        if known is None or known.version != version:
+            if version == news.version:
+                # Told as to someone who knew what is known no longer.
+                news = ask_news(news.organization_id, news.tier)
+                continue
+            known = Pool(version)
+        known.seen = seen
+        known.learn(told or [], at)
+        asked.update(news.again)
+        again = [node for node in known.doubtful if node not in asked]
+        _keep(known)
+        if not again or connection.in_atomic_block:
+            return known, frozenset(own or ())
+        news = ask_news(news.organization_id, news.tier, again=again)
+
+
+def _known() -> Pool | None:
+    # What a transaction has not committed is not for others to see, nor for itself once it is rolled back.
+    return None if connection.in_atomic_block else _kept.get(str(connection.settings_dict["NAME"]))
+
+
+def _keep(known: Pool) -> None:
+    if not connection.in_atomic_block:
+        _kept[str(connection.settings_dict["NAME"])] = known
