@@ -6,7 +6,7 @@ from uuid import UUID
 
 from celery import shared_task
 
-from compute.services import draining, interruption, stuck, teardown
+from compute.services import draining, interruption, offering, stuck, teardown
 
 log = logging.getLogger(__name__)
 
@@ -60,3 +60,9 @@ def remove_leaving_node(node_id: str) -> None:
 def sweep_leaving_nodes() -> None:
     """Remove every node whose announced end has come."""
     _each(draining.due_node_ids(), draining.remove_due)
+
+
+@shared_task(name="compute.refresh_offers")
+def refresh_offers() -> None:
+    """Survey again what has changed in the fleet's offers, so that no request has to."""
+    offering.refresh()

@@ -19,7 +19,7 @@ from openrelay.rows import Reading, array
 Id = str
 
 # Of so many changed nodes on, the offers are surveyed anew first.
-_MOST = 1000
+_MOST = 10_000
 _NEVER = 2**63
 _SQL = f"""(
     SELECT json_build_array(version, usable, seen_now, own, news,
