@@ -413,7 +413,7 @@ def test_visibility_changes_once_and_reaches_the_node(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "budget"), [("stop", 16), ("restart", 16), ("reboot", 13), ("visibility", 11), ("terminate", 18)]
+    ("verb", "budget"), [("stop", 16), ("restart", 15), ("reboot", 13), ("visibility", 11), ("terminate", 18)]
 )
 def test_a_change_costs_the_same_on_a_full_node_as_on_an_empty_one(
     world: World, verb: str, budget: int

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compute.api import catalog
@@ -284,6 +284,7 @@ def test_many_alike_nodes_are_each_an_offer_to_the_published_client(
         assert sum(len(offer["unitSizes"]) for offer in vm["offers"]) == vm["freeGpus"]
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

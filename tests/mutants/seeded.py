@@ -40,7 +40,7 @@ MUTANTS = (
                 '_LOCK = "WHERE id = %s FOR NO KEY UPDATE"',
                 '_LOCK = "WHERE id = %s"',
             ),
-            ("nodes/services/locking.py", "LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED", "LIMIT 1"),
+            ("nodes/services/locking.py", "LIMIT 1\nFOR NO KEY UPDATE SKIP LOCKED", "LIMIT 1"),
         ),
     ),
     # The table of who may place where, row by row.
