@@ -4,33 +4,25 @@ way.
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from compute.capacity import DISK_GB, Shape
 from compute.models import ResourceSize, Workload
 from compute.services.cpu_hosts import could_ever, pages
 from compute.services.cpu_place import place_cpu
 from compute.services.cpu_room import CpuWanted
-from compute.services.cpu_spare import spare, tightness
-from compute.services.place import names, unknown_node
+from compute.services.cpu_spare import Host, spare, tightness
+from compute.services.place import unknown_node
 from compute.services.regions import regions_of, require_one_place
-from compute.services.room import Refusal
 from compute.services.ssh_keys import keys_of, named_keys
 from compute.services.templates import template_for
-from nodes.models import Node
-from nodes.services.locking import LockedNode, first_locked_for, locked_for
+from compute.services.trying import NamedNode, Trial, Tried, named_node
 from openrelay import quick
 from openrelay.api.idempotency import NO_KEY, Once
-from openrelay.clock import Now
-from openrelay.errors import ApiError, Invalid, NotFound, Unavailable
+from openrelay.errors import ApiError, Invalid, Unavailable
 from openrelay.identity.caller import Caller
-from openrelay.ids import parse_id
 
 if TYPE_CHECKING:
     from compute.services.create import VmRequest
-
-# So many candidates are offered to the lock at once: some more than others may be changing.
-_AT_ONCE = 16
 
 
 def create_cpu_vm(*, caller: Caller, request: "VmRequest", once: Once = NO_KEY) -> Workload:
@@ -91,17 +83,16 @@ def _sizes() -> str:
 
 def _on_named_node(caller: Caller, node_id: str, wanted: CpuWanted, once: Once) -> Workload:
     """Place on that node, waiting for its lock, or raise."""
-    pk = parse_id(node_id)
-    node = Node.objects.filter(pk=pk).first() if pk else None
-    # Looked up once without the lock, so that nobody without rights there can queue for it.
-    if node is None or not names(caller, node, Now()):
-        raise unknown_node()
-    outcome = _attempt(caller, node.pk, wanted, once, named=True)
+    named = named_node(caller, node_id)
+    trial: Trial[NamedNode] = Trial(
+        caller, once, _action(wanted), lambda held, now, _: place_cpu(held, now, wanted, named=True)
+    )
+    outcome = trial.wait_for(named)
     if isinstance(outcome, Workload):
         return outcome
     if outcome is None:
         raise unknown_node()
-    if not could_ever(wanted.given, node_id=node.pk):
+    if not could_ever(wanted.given, node_id=named.node_id):
         raise _too_large(wanted, "the node you named")
     raise Unavailable(
         f"The node you named has no room: {outcome.sentence}. Try again later, or name no node.",
@@ -123,16 +114,18 @@ def cpu_in_the_pool(
     lock, in a transaction of its own.
     """
     preferred = sorted(regions_of(regions))
-    busy: list[UUID] = []
+    trial: Trial[Host] = Trial(
+        caller, once, _action(wanted), lambda held, now, _: place_cpu(held, now, wanted, named=False)
+    )
+    busy: list[Host] = []
     for page in _fitting(caller, wanted, preferred, fallback=fallback):
-        made, passed_over = _first_pass(caller, page, wanted, once)
-        if made is not None:
-            return made
-        busy += passed_over
-    for node_id in busy:
-        outcome = _attempt(caller, node_id, wanted, once)
-        if isinstance(outcome, Workload):
-            return outcome
+        tried = trial.first_pass(page)
+        if tried.made is not None:
+            return tried.made
+        busy += tried.busy
+    tried = trial.second_pass(Tried(None, [], busy))
+    if tried.made is not None:
+        return tried.made
     if not could_ever(wanted.given, regions=() if fallback else preferred):
         raise _too_large(wanted, "any node there is for it")
     raise Unavailable(
@@ -144,61 +137,19 @@ def cpu_in_the_pool(
 
 def _fitting(
     caller: Caller, wanted: CpuWanted, preferred: Sequence[str], *, fallback: bool
-) -> Iterator[list[UUID]]:
-    """Nodes of the pool with room for it, page by page, the best of each first; preferred regions before
+) -> Iterator[list[Host]]:
+    """Hosts of the pool with room for it, page by page, the best of each first; preferred regions before
     others.
     """
     for elsewhere in (False, True) if preferred and fallback else (False,):
         for page in pages(caller.organization_id, regions=preferred, elsewhere=elsewhere):
             fitting = [host for host in page if not spare(host).lacks(wanted.given)]
             fitting.sort(key=lambda host: tightness(host, wanted.given))
-            yield [host.node_id for host in fitting]
+            yield fitting
 
 
-def _first_pass(
-    caller: Caller, node_ids: Sequence[UUID], wanted: CpuWanted, once: Once
-) -> tuple[Workload | None, list[UUID]]:
-    """Try the nodes in their order, passing over those that others are changing just now.
-
-    Returns the VM once it is placed, and the nodes passed over.
-    """
-    left = list(node_ids)
-    busy: list[UUID] = []
-    while left:
-        first = left[:_AT_ONCE]
-        with first_locked_for(first, caller, once=once) as found:
-            if found is None:
-                busy += first
-                del left[: len(first)]
-                continue
-            held, now = found
-            left.remove(held.node.pk)
-            outcome = _decide(held, now, wanted, once)
-        if isinstance(outcome, Workload):
-            return outcome, busy
-    return None, busy
-
-
-def _attempt(
-    caller: Caller, node_id: UUID, wanted: CpuWanted, once: Once, *, named: bool = False
-) -> Workload | Refusal | None:
-    """Decide on one node, waiting for its lock; None when it is gone."""
-    try:
-        with locked_for(node_id, caller, once=once) as (held, now):
-            return _decide(held, now, wanted, once, named=named)
-    except NotFound:
-        return None
-
-
-def _decide(
-    held: LockedNode, caller: Caller, wanted: CpuWanted, once: Once, *, named: bool = False
-) -> Workload | Refusal:
-    """Place on the locked node, by the rights of now, or say why not."""
-    caller.require("compute.operate" if wanted.again else "compute.create")
-    outcome = place_cpu(held, caller, wanted, named=named)
-    if isinstance(outcome, Workload):
-        once.store(outcome)
-    return outcome
+def _action(wanted: CpuWanted) -> str:
+    return "compute.operate" if wanted.again else "compute.create"
 
 
 def _too_large(wanted: CpuWanted, where: str) -> ApiError:

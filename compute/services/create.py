@@ -13,25 +13,22 @@ from compute.services.cpu_create import create_cpu_vm
 from compute.services.fits import best_fits
 from compute.services.news import ask_news
 from compute.services.node_facts import reading
-from compute.services.place import names, place, unknown_node
+from compute.services.place import place, unknown_node
 from compute.services.pods_admission import grantable
 from compute.services.prices import sold_at
 from compute.services.regions import regions_of, require_one_place
 from compute.services.room import Refusal, Wanted, shape_for
 from compute.services.ssh_keys import keys_of, named_keys
 from compute.services.templates import template_for
-from nodes.models import GpuModel, Node
-from nodes.services.locking import LockedNode, first_locked_for, locked_for
+from compute.services.trying import NamedNode, Trial, named_node
+from nodes.models import GpuModel
 from openrelay import quick
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.clock import Now
-from openrelay.errors import ApiError, Invalid, NotFound, Unavailable
+from openrelay.errors import ApiError, Invalid, Unavailable
 from openrelay.identity.caller import Caller
 from openrelay.ids import parse_id
 from openrelay.rows import Reading
-
-# So many candidates are offered to the lock at once: some more than others may be changing.
-_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,17 +126,20 @@ def model_of(gpu_model_id: str | None) -> UUID | None:
 
 def _on_named_node(caller: Caller, node_id: str, wanted: Wanted, once: Once) -> Workload:
     """Place on that node, waiting for its lock, or raise."""
-    pk = parse_id(node_id)
-    node = Node.objects.filter(pk=pk).first() if pk else None
-    # Looked up once without the lock, so that nobody without rights there can queue for it.
-    if node is None or not names(caller, node, Now()):
-        raise unknown_node()
-    outcome = _attempt(caller, node.pk, wanted, once, named=True)
+    named = named_node(caller, node_id)
+    trial: Trial[NamedNode] = Trial(
+        caller,
+        once,
+        _action(wanted),
+        lambda held, now, _: place(held, now, wanted, named=True),
+        _facts_for(caller, wanted),
+    )
+    outcome = trial.wait_for(named)
     if isinstance(outcome, Workload):
         return outcome
     if outcome is None:
         raise unknown_node()
-    hardware = _of_model(pool.hardware(node_id=node.pk), wanted)
+    hardware = _of_model(pool.hardware(node_id=named.node_id), wanted)
     raise _refused([outcome], hardware, wanted, f"The node you named has no room: {outcome.sentence}.")
 
 
@@ -152,6 +152,13 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
     regions = regions_of(request.preferred_regions)
     if wanted.model_id is not None and not wanted.sold:
         raise Invalid(f"That GPU model is not sold at tier {wanted.tier}. Ask for another of either.")
+    trial: Trial[pool.Candidate] = Trial(
+        caller,
+        once,
+        _action(wanted),
+        lambda held, now, candidate: place(held, now, _at(wanted, candidate), named=False),
+        _facts_for(caller, wanted),
+    )
     if not regions and not wanted.pod:
         fits = best_fits(
             organization_id=caller.organization_id,
@@ -160,8 +167,7 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
             model_ids=wanted.sold,
             news=wanted.news,
         )
-        made, _, _ = _first_pass(caller, fits, wanted, once)
-        if made is not None:
+        if (made := trial.first_pass(fits).made) is not None:
             return made
     # Before anyone is refused, every unit is looked at.
     open_nodes = [
@@ -184,17 +190,12 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
             candidate.node_id,
         ),
     )
-    made, refusals, busy = _first_pass(caller, fitting, wanted, once)
-    if made is not None:
-        return made
-    for candidate in busy:
-        outcome = _attempt(caller, candidate.node_id, _at(wanted, candidate), once)
-        if isinstance(outcome, Workload):
-            return outcome
-        if outcome is not None:
-            refusals.append(outcome)
-
-    refusals.append(Refusal("", max((candidate.free for candidate in open_nodes), default=0)))
+    tried = trial.first_pass(fitting)
+    if tried.made is None:
+        tried = trial.second_pass(tried)
+    if tried.made is not None:
+        return tried.made
+    refusals = [*tried.refusals, Refusal("", max((candidate.free for candidate in open_nodes), default=0))]
     hardware = _of_model(
         pool.hardware(
             alloc_class=wanted.alloc_class,
@@ -205,61 +206,14 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
     raise _refused(refusals, hardware, wanted, "There is no room in the public pool now.")
 
 
-def _first_pass(
-    caller: Caller, candidates: Sequence[pool.Candidate], wanted: Wanted, once: Once
-) -> tuple[Workload | None, list[Refusal], list[pool.Candidate]]:
-    """Try the candidates in their order, passing over those that others are changing just now.
-
-    Returns the workload once it is placed; else why there was no room, and the candidates passed over.
-    """
-    left = list(candidates)
-    refusals: list[Refusal] = []
-    busy: list[pool.Candidate] = []
-    while left:
-        first = left[:_AT_ONCE]
-        ids = [candidate.node_id for candidate in first]
-        with first_locked_for(ids, caller, once=once, reading=_facts_for(caller, wanted)) as found:
-            if found is None:
-                busy += first
-                del left[: len(first)]
-                continue
-            held, now = found
-            candidate = next(candidate for candidate in first if candidate.node_id == held.node.pk)
-            left.remove(candidate)
-            outcome = _decide(held, now, _at(wanted, candidate), once)
-        if isinstance(outcome, Workload):
-            return outcome, refusals, busy
-        refusals.append(outcome)
-    return None, refusals, busy
-
-
-def _attempt(
-    caller: Caller, node_id: UUID, wanted: Wanted, once: Once, *, named: bool = False
-) -> Workload | Refusal | None:
-    """Decide on one node, waiting for its lock; None when it is gone."""
-    try:
-        facts = _facts_for(caller, wanted)(node_id)
-        with locked_for(node_id, caller, once=once, reading=facts) as (held, now):
-            return _decide(held, now, wanted, once, named=named)
-    except NotFound:
-        return None
-
-
 def _facts_for(caller: Caller, wanted: Wanted) -> Callable[[UUID], Reading]:
     """What to read with the lock of a node: all that placing there goes by."""
     without = wanted.again.pk if wanted.again else None
     return lambda node_id: reading(node_id, caller.organization_id, wanted.tier, without=without)
 
 
-def _decide(
-    held: LockedNode, caller: Caller, wanted: Wanted, once: Once, *, named: bool = False
-) -> Workload | Refusal:
-    """Place on the locked node, by the rights of now, or say why not."""
-    caller.require("compute.operate" if wanted.again else "compute.create")
-    outcome = place(held, caller, wanted, named=named)
-    if isinstance(outcome, Workload):
-        once.store(outcome)
-    return outcome
+def _action(wanted: Wanted) -> str:
+    return "compute.operate" if wanted.again else "compute.create"
 
 
 def _at(wanted: Wanted, candidate: pool.Candidate) -> Wanted:

@@ -1,0 +1,121 @@
+"""Trying nodes for a workload, each decided under its lock, in a transaction of its own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+from uuid import UUID
+
+from compute.models import Workload
+from compute.services.place import names, unknown_node
+from compute.services.room import Refusal
+from nodes.models import Node
+from nodes.services.locking import LockedNode, first_locked_for, locked_for
+from openrelay.api.idempotency import Once
+from openrelay.clock import Now
+from openrelay.errors import NotFound
+from openrelay.identity.caller import Caller
+from openrelay.ids import parse_id
+from openrelay.rows import NOTHING, Reading
+
+# So many candidates are offered to the lock at once: some more than others may be changing.
+_AT_ONCE = 16
+
+
+class Candidate(Protocol):
+    """What there is to know of a node that the workload may fit on."""
+
+    @property
+    def node_id(self) -> UUID: ...
+
+
+C = TypeVar("C", bound=Candidate)
+
+
+@dataclass(slots=True)
+class Tried(Generic[C]):
+    """What became of some candidates: the workload once it is placed; else why there was no room, and those
+    passed over since others were changing them.
+    """
+
+    made: Workload | None
+    refusals: list[Refusal]
+    busy: list[C]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial(Generic[C]):
+    """A request to place something. `action` is what its caller needs, judged anew under each lock; `reading`
+    what is read of a node along with it.
+    """
+
+    caller: Caller
+    once: Once
+    action: str
+    decide: Callable[[LockedNode, Caller, C], Workload | Refusal]
+    reading: Callable[[UUID], Reading] = lambda _node_id: NOTHING
+
+    def first_pass(self, candidates: Sequence[C]) -> Tried[C]:
+        """Try the candidates in their order, passing over those that others are changing just now."""
+        left = list(candidates)
+        tried: Tried[C] = Tried(None, [], [])
+        while left:
+            first = left[:_AT_ONCE]
+            ids = [candidate.node_id for candidate in first]
+            with first_locked_for(ids, self.caller, once=self.once, reading=self.reading) as found:
+                if found is None:
+                    tried.busy += first
+                    del left[: len(first)]
+                    continue
+                held, now = found
+                candidate = left.pop(ids.index(held.node.pk))
+                outcome = self._decided(held, now, candidate)
+            if isinstance(outcome, Workload):
+                tried.made = outcome
+                return tried
+            tried.refusals.append(outcome)
+        return tried
+
+    def second_pass(self, tried: Tried[C]) -> Tried[C]:
+        """Try those that the first pass passed over, waiting for the lock of each."""
+        for candidate in tried.busy:
+            outcome = self.wait_for(candidate)
+            if isinstance(outcome, Workload):
+                tried.made = outcome
+                break
+            if outcome is not None:
+                tried.refusals.append(outcome)
+        return tried
+
+    def wait_for(self, candidate: C) -> Workload | Refusal | None:
+        """Decide on one node, waiting for its lock; None when it is gone."""
+        try:
+            reading = self.reading(candidate.node_id)
+            with locked_for(candidate.node_id, self.caller, once=self.once, reading=reading) as (held, now):
+                return self._decided(held, now, candidate)
+        except NotFound:
+            return None
+
+    def _decided(self, held: LockedNode, caller: Caller, candidate: C) -> Workload | Refusal:
+        caller.require(self.action)
+        outcome = self.decide(held, caller, candidate)
+        if isinstance(outcome, Workload):
+            self.once.store(outcome)
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class NamedNode:
+    """A node that a request names."""
+
+    node_id: UUID
+
+
+def named_node(caller: Caller, node_id: str) -> NamedNode:
+    """The node that a caller names, looked up without the lock, so that nobody without rights there can queue
+    for it. Raises Invalid UNKNOWN_NODE.
+    """
+    pk = parse_id(node_id)
+    node = Node.objects.filter(pk=pk).first() if pk else None
+    if node is None or not names(caller, node, Now()):
+        raise unknown_node()
+    return NamedNode(node.pk)
