@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.db.backends.postgresql import base
+from django.db.backends.postgresql import base, operations
 from django.db.backends.postgresql.psycopg_any import get_adapters_template
 from psycopg.adapt import AdaptersMap
 from psycopg.types.datetime import TimestamptzLoader
@@ -26,8 +26,19 @@ class PreparedCursor(psycopg.Cursor[Any]):
         return super().execute(query, params, **{**options, "prepare": True})
 
 
+class DatabaseOperations(operations.DatabaseOperations):
+    """Django's, which can also say what a prepared statement was executed with."""
+
+    def last_executed_query(self, cursor: Any, sql: Any, params: Any) -> str:
+        if isinstance(cursor, PreparedCursor):
+            return str(self.compose_sql(sql, params))
+        return super().last_executed_query(cursor, sql, params)
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django's, with `query`, and with pooled connections looked at before they are given out."""
+
+    ops_class = DatabaseOperations
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """A connection; from the pool one that is not known to be dead."""

@@ -76,8 +76,8 @@ def test_query_reads_writes_and_is_counted(prepares: bool) -> None:
             assert (before, after) == ([(0,)], [(1,)])
         assert query("SELECT %(one)s::int WHERE false", {"one": 1}) == []
         with CaptureQueriesContext(connection) as queries:
-            assert query("SELECT 1") == [(1,)]
-        assert len(queries) == 1
+            assert query("SELECT %s::int", [1]) == [(1,)]
+        assert [told["sql"] for told in queries] == ["SELECT 1::int"]
         at = clock.read()
         assert at.utcoffset() == timedelta(0)
 

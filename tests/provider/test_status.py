@@ -7,6 +7,7 @@ from django.test.utils import CaptureQueriesContext
 from compute.models import Claim, Run, Workload
 from nodes.models import GpuUnit, Node, TopologyGeneration
 from openrelay.audit.models import AuditEvent
+from openrelay.identity.services.callers import forget_keys
 from reservations.services.invariants import violations
 from tests import factories
 from tests.compute.conftest import World, refused, state
@@ -60,6 +61,7 @@ def test_draining_costs_the_same_for_one_vm_as_for_seven(provider: Provider, wor
     costs = []
     for number in (1, 7):
         made = [world.running(world.buyer) for _ in range(number)]
+        forget_keys()  # however long that took, the key is looked up
         with CaptureQueriesContext(connection) as queries:
             assert provider.set("draining").status_code == 200
         costs.append(len(queries))
