@@ -81,7 +81,7 @@ def _offer(offer: Offer) -> dict[str, Any]:
         "perGpu": {**_cap(shape.share), "ramBudgetMb": shape.share.ram_budget_mb or 0},
         "free": {
             "ramMb": 0 if shape.left_ram_mb is None else largest_guest_mb(shape.left_ram_mb),
-            "vcpu": shape.left_vcpu or 0,
+            "vcpu": max(0, shape.left_vcpu or 0),
             "diskGb": max(0, shape.left_disk_gb or 0),
         },
         "unitSizes": shape.sizes,

@@ -215,11 +215,12 @@ def _model(model: GpuModel, shapes: Shapes, own: list[Surveyed]) -> ModelAvailab
             continue
         seen.offers.append(Offer(shape, nodes))
         seen.total += shape.total * nodes
-        ordinary, spot = (shape.startable(sizes, model.vram_gb) for sizes in (shape.sizes, shape.spot_sizes))
+        ordinary = shape.startable(shape.sizes, model.vram_gb)
+        spot = shape.startable(shape.spot_sizes, model.vram_gb, spot=True)
         seen.free += most(ordinary) * nodes
         seen.spot_free += most(spot) * nodes
         seen.placeable |= ordinary
-        seen.spot_placeable |= shape.startable([*shape.sizes, *shape.spot_sizes], model.vram_gb)
+        seen.spot_placeable |= shape.startable([*shape.sizes, *shape.spot_sizes], model.vram_gb, spot=True)
     for row in sorted(own, key=lambda row: row.node_id):
         free = most(read(row.shape).startable(row.own_sizes, model.vram_gb))
         seen.nodes.append(OwnNode(row.node_id, row.own_sizes, row.own_released, free))

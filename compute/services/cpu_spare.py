@@ -8,7 +8,7 @@ of them too, since the next one may ask for all of it.
 from dataclasses import dataclass
 from uuid import UUID
 
-from compute.capacity import Shape, allocatable_mb, footprint_mb, share
+from compute.capacity import Shape, Share, allocatable_mb, footprint_mb, share
 from compute.services.host import Left
 
 
@@ -42,11 +42,16 @@ class Host:
     guests: tuple[Guest, ...]
 
 
-def spare(host: Host) -> Left:
-    """What is left there for VMs without GPUs; below zero where more is kept than there is."""
-    each = share(
+def share_of(host: Host) -> Share:
+    """What one of the host's GPUs brings with it."""
+    return share(
         gpus=host.gpus, ram_mb=host.ram_mb, cpu_cores=host.cpu_cores, disk_total_gb=host.disk_total_gb
     )
+
+
+def spare(host: Host) -> Left:
+    """What is left there for VMs without GPUs; below zero where more is kept than there is."""
+    each = share_of(host)
     ram, vcpu, disk = each.ram_budget_mb or 0, each.vcpu or 0, each.disk_gb or 0
     taken_mb = sum(
         max(footprint_mb(guest.guest_mem_mb) if guest.guest_mem_mb else 0, ram * guest.kept_gpus)
@@ -82,9 +87,7 @@ def stranded(host: Host, given: Shape) -> int:
 
 def _startable(host: Host, left: Left) -> int:
     """How many of the free GPUs have their share in what is left."""
-    each = share(
-        gpus=host.gpus, ram_mb=host.ram_mb, cpu_cores=host.cpu_cores, disk_total_gb=host.disk_total_gb
-    )
+    each = share_of(host)
     most = host.free_gpus
     for amount, part in ((left.ram_mb, each.ram_budget_mb), (left.vcpu, each.vcpu)):
         if amount is not None and part:

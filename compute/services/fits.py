@@ -121,7 +121,8 @@ def _rows(version: Id, tier: str) -> list[Row]:
             sizes = (*shape.sizes, *shape.spot_sizes) if tier == Tier.SPOT else shape.sizes
             if sizes:
                 # By its CPUs at least: GPUs that VMs without any took those of are refused time and again.
-                rows.append(Row(sum(sizes), str(model_id), text, sizes, shape.startable(sizes, 0)))
+                mask = shape.startable(sizes, 0, spot=tier == Tier.SPOT)
+                rows.append(Row(sum(sizes), str(model_id), text, sizes, mask))
     return sorted(rows, key=lambda row: (row.free, row.model_id, row.shape))
 
 

@@ -39,6 +39,7 @@ class NodeShape:
     """
 
     share: Share
+    # Below zero where more is kept than there is.
     left_ram_mb: int | None
     left_vcpu: int | None
     left_disk_gb: int | None
@@ -50,19 +51,21 @@ class NodeShape:
     total: int
     shared_cpus: bool = False  # a host with fewer CPUs than GPUs shares them out
 
-    def startable(self, sizes: Sequence[int], vram_gb: int) -> int:
+    def startable(self, sizes: Sequence[int], vram_gb: int, *, spot: bool = False) -> int:
         """Which GPU counts units of those sizes add up to that the host can start now, as a mask of `sums`.
 
-        Each GPU wants its share of the CPUs and the least memory that its guest can have.
+        Each GPU wants its share of the CPUs and the least memory that its guest can have; with `spot` also
+        what is kept for those on the spot market.
         """
+        kept = sum(self.spot_sizes) if spot else 0
         most = sum(sizes)
         if self.left_vcpu is not None and self.share.vcpu and not self.shared_cpus:
-            most = min(most, self.left_vcpu // self.share.vcpu)
-        while (
-            most and self.left_ram_mb is not None and footprint_mb(floor_mb(vram_gb, most)) > self.left_ram_mb
-        ):
-            most -= 1
-        return sums(sizes) & ((2 << most) - 1)
+            most = min(most, self.left_vcpu // self.share.vcpu + kept)
+        if self.left_ram_mb is not None:
+            left_mb = self.left_ram_mb + kept * (self.share.ram_budget_mb or 0)
+            while most > 0 and footprint_mb(floor_mb(vram_gb, most)) > left_mb:
+                most -= 1
+        return sums(sizes) & ((2 << max(0, most)) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,12 @@ _ALLOCATABLE = (
     f"greatest(0, host.ram_mb - greatest({HOST_KEEPS_MB}, host.ram_mb * {HOST_KEEPS_PERCENT} / 100))"
 )
 
+
+def _kept(share: str) -> str:
+    """What reserved GPUs need of the host where VMs without GPUs are, as `services.cpu_beside` keeps it."""
+    return f"CASE WHEN taken.without_gpus THEN offer.others * ({share}) ELSE 0 END"
+
+
 # {now}: the clock; {own}: whether the hold is kept for the organization; {which}: which nodes. Node by node,
 # by index: statistics that lag behind the fleet cannot turn it into something that never ends.
 SURVEY = f"""
@@ -112,12 +121,15 @@ SELECT host.id, offer.gpu_model_id, host.online,
        jsonb_build_array(
            offer.gpus, host.ram_mb, host.cpu_cores, host.disk_total_gb,
            CASE WHEN offered AND host.ram_mb IS NOT NULL
-                THEN greatest(0, {_ALLOCATABLE} - coalesce(taken.ram_mb, 0)) END,
+                THEN {_ALLOCATABLE} - coalesce(taken.ram_mb, 0)
+                     - {_kept(_ALLOCATABLE + " / offer.gpus")} END,
            CASE WHEN offered AND host.cpu_cores IS NOT NULL
-                THEN greatest(0, host.cpu_cores - coalesce(taken.vcpu, 0)) END,
+                THEN host.cpu_cores - coalesce(taken.vcpu, 0)
+                     - {_kept("greatest(1, host.cpu_cores / offer.gpus)")} END,
            CASE WHEN offered AND host.disk_total_gb IS NOT NULL
                 THEN greatest(0, least(
-                    host.disk_total_gb - coalesce(taken.disk_gb, 0) - coalesce(disk.disk_gb, 0),
+                    host.disk_total_gb - coalesce(taken.disk_gb, 0) - coalesce(disk.disk_gb, 0)
+                    - {_kept("host.disk_total_gb / offer.gpus")},
                     host.disk_free_gb)) END,
            every, structural, sizes, spot_structural, spot_sizes, total)::text AS shape
        {{more}}
@@ -131,7 +143,8 @@ FROM (
     OFFSET 0
 ) host
 CROSS JOIN LATERAL (
-    SELECT gpu_model_id, sum(sum(gpus)) OVER () AS gpus,
+    SELECT gpu_model_id, (sum(sum(gpus)) OVER ())::bigint AS gpus,
+           (sum(coalesce(sum(gpus) FILTER (WHERE others AND NOT used), 0)) OVER ())::bigint AS others,
            array_agg(gpus ORDER BY gpus) AS every,
            coalesce(array_agg(gpus ORDER BY gpus) FILTER (WHERE placeable AND anywhere), '{{{{}}}}')
                AS structural,
@@ -152,6 +165,7 @@ CROSS JOIN LATERAL (
                NOT unit.used AND NOT unit.broken AS free,
                held.active IS NULL OR (held.active AND held.own) AS anywhere,
                coalesce(held.active AND held.own, false) AS own,
+               held.active IS NOT NULL AND NOT (held.active AND held.own) AS others,
                coalesce(held.active AND held.released AND NOT held.own, false) AS on_market,
                coalesce(held.released, false) AS released
         FROM (
@@ -177,7 +191,7 @@ CROSS JOIN LATERAL (
 ) offer
 LEFT JOIN LATERAL (
     SELECT sum(CASE WHEN w.guest_mem_mb > 0 THEN {_FOOTPRINT} ELSE 0 END) AS ram_mb,
-           sum(coalesce(w.guest_vcpu, 0)) AS vcpu,
+           sum(coalesce(w.guest_vcpu, 0)) AS vcpu, bool_or(w.gpu_count = 0) AS without_gpus,
            sum(w.disk_size_gb) FILTER (WHERE w.status = '{states.TERMINATED}') AS disk_gb
     FROM compute_run r JOIN compute_workload w ON w.id = r.workload_id
     WHERE r.node_id = host.id AND r.closed_at IS NULL

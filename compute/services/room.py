@@ -7,6 +7,7 @@ from uuid import UUID
 from compute.capacity import VOLUME_GB, Shape, Share, pod_shape, shape, shape_again, share
 from compute.models import Workload
 from compute.placement import FREE, OWN, SPOT, Choice, Option, Use, choose, standing
+from compute.services.cpu_beside import beside_cpu
 from compute.services.host import Left
 from compute.services.news import News
 from compute.services.node_facts import NodeUnit, node_facts
@@ -104,7 +105,15 @@ def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named:
         row.run_id for option in choice.options for row in facts.occupancies.get(option.unit_id, ())
     )
     model = next(unit.model for unit in facts.units if unit.model.pk == choice.model_id)
-    left = facts.left(but=there_first, without=without)
+    left = beside_cpu(
+        facts,
+        facts.left(but=there_first, without=without),
+        organization_id,
+        named=named,
+        chosen={option.unit_id for option in choice.options},
+        but=there_first,
+        without=without,
+    )
     given = _shape(node, facts.units, model, wanted, left)
     if isinstance(given, Refusal):
         return given

@@ -543,3 +543,28 @@ def test_gpus_that_cannot_start_are_passed_over(world: World) -> None:
     # Its eight are the fewest free, but six of them is all that its CPUs are enough for.
     assert world.vm(world.buyer, gpuCount=7).node == node
     assert world.vm(world.buyer, gpuCount=6).node == world.node
+
+
+def test_what_cpu_vms_took_of_free_shares_is_not_made_up_for_from_reserved_ones(world: World) -> None:
+    reservation = world.reserve(*range(6))
+    assert fill(world, world.buyer) == 1  # the two free shares are gone
+
+    def shown(org: Any, **query: Any) -> dict[str, Any]:
+        (model,) = world.client(org).get("/v1/gpu-availability").json()
+        return model["vm"]
+
+    assert (shown(world.buyer)["freeGpus"], shown(world.buyer)["placeableGpuCounts"]) == (0, [])
+    refused(world.ask(world.buyer), 503, "INSUFFICIENT_HOST_CAPACITY")
+    refused(world.ask(world.provider, nodeId=str(world.node.pk)), 503, "INSUFFICIENT_HOST_CAPACITY")
+    world.release(reservation, 4, 5)
+    assert (shown(world.buyer)["spotFreeGpus"], shown(world.buyer)["spotPlaceableGpuCounts"]) == (2, [1, 2])
+    refused(world.ask(world.buyer, tier="spot", gpuCount=4), 503, "INSUFFICIENT_HOST_CAPACITY")
+    spot = world.vm(world.buyer, tier="spot", gpuCount=2)
+    assert world.units(spot) == [4, 5]
+    seen = shown(world.tenant)
+    assert (seen["reservedFreeGpus"], seen["freeGpus"]) == (4, 4)
+    made = world.vm(world.tenant, gpuCount=4, nodeId=str(world.node.pk))
+    assert (world.units(made), made.guest_vcpu) == ([0, 1, 2, 3], 64)
+    # The spot VM's share serves whoever it is preempted for.
+    assert world.vm(world.tenant, gpuCount=2, nodeId=str(world.node.pk)).guest_vcpu == 32
+    consistent()
