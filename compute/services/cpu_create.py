@@ -142,7 +142,7 @@ def _fitting(
     others.
     """
     for elsewhere in (False, True) if preferred and fallback else (False,):
-        for page in pages(caller.organization_id, regions=preferred, elsewhere=elsewhere):
+        for page in pages(caller.organization_id, wanted.given, regions=preferred, elsewhere=elsewhere):
             fitting = [host for host in page if not spare(host).lacks(wanted.given)]
             fitting.sort(key=lambda host: tightness(host, wanted.given))
             yield fitting

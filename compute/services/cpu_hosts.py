@@ -109,14 +109,18 @@ def _host(row: tuple[Any, ...]) -> Host:
 
 
 def pages(
-    organization_id: UUID, *, regions: Sequence[str] = (), elsewhere: bool = False
+    organization_id: UUID, given: Shape, *, regions: Sequence[str] = (), elsewhere: bool = False
 ) -> Iterator[list[Host]]:
-    """The hosts of the public pool, a page at a time, without any lock.
+    """The hosts of the public pool that are as large as that shape, a page at a time, without any lock.
 
     First those where no GPU can be in the way, or where there are VMs without GPUs already; then all others.
     With `elsewhere` those outside of `regions`.
     """
-    open_nodes = Node.objects.taking_new_work(Now()).filter(runtime=Node.Runtime.QEMU)
+    open_nodes = Node.objects.taking_new_work(Now()).filter(
+        _as_large(given),
+        Q(disk_free_gb=None) | Q(disk_free_gb__gte=given.disk_gb),
+        runtime=Node.Runtime.QEMU,
+    )
     if regions:
         there = Q(location__region__in=regions)
         open_nodes = open_nodes.filter(~there | Q(location=None) if elsewhere else there)
@@ -137,18 +141,24 @@ def pages(
 
 def could_ever(given: Shape, *, node_id: UUID | None = None, regions: Sequence[str] = ()) -> bool:
     """Whether a VM of that shape would fit on some host with nothing on it."""
-    nodes = Node.objects.live().filter(runtime=Node.Runtime.QEMU)
+    nodes = Node.objects.live().filter(_as_large(given), runtime=Node.Runtime.QEMU)
     if node_id is not None:
         nodes = nodes.filter(pk=node_id)
     if regions:
         nodes = nodes.filter(location__region__in=regions)
+    return nodes.exists()
+
+
+def _as_large(given: Shape) -> Q:
+    """The filter for nodes whose host could have a VM of that shape, were nothing else there."""
+    large = Q()
     for name, least in (
         ("ram_mb", _least_ram(footprint_mb(given.guest_mem_mb or 0))),
         ("cpu_cores", given.vcpu),
         ("disk_total_gb", given.disk_gb),
     ):
-        nodes = nodes.filter(Q(**{name: None}) | Q(**{name: 0}) | Q(**{f"{name}__gte": least}))
-    return nodes.exists()
+        large &= Q(**{name: None}) | Q(**{name: 0}) | Q(**{f"{name}__gte": least})
+    return large
 
 
 def _least_ram(guests_mb: int) -> int:

@@ -568,3 +568,15 @@ def test_what_cpu_vms_took_of_free_shares_is_not_made_up_for_from_reserved_ones(
     # The spot VM's share serves whoever it is preempted for.
     assert world.vm(world.tenant, gpuCount=2, nodeId=str(world.node.pk)).guest_vcpu == 32
     consistent()
+
+
+@pytest.mark.parametrize("status", ["deploying", "interrupted", "terminated"])
+def test_a_restart_takes_one_that_runs_or_has_stopped(world: World, clock: Clock, status: str) -> None:
+    made = world.vm(world.buyer, **SMALL)
+    if status == "interrupted":
+        world.says((made, "running"))
+        clock.advance(91)
+        interruption.interrupt_lost(world.node.pk)
+    elif status == "terminated":
+        world.terminate(world.buyer, made)
+    refused(act(world, made, "restart"), 409, "INVALID_STATE", status)
