@@ -22,7 +22,7 @@ from tests.histories.comparing import (
 )
 from tests.histories.facts import Credential, Disagreement, Seen, Unit, require
 from tests.histories.people import Model
-from tests.histories.real import MODELS, ORGS, PRICES, Real
+from tests.histories.real import MODELS, ORGS, PRICES, Real, Runs, placed
 from tests.histories.steps import OPENING, STEP, Call, Steps
 from tests.support import flush
 
@@ -41,6 +41,7 @@ class Histories(RuleBasedStateMachine):
         self.model = Model(self.real.now)
         self.silent: set[str] = set()
         self.turn = 0
+        self.runs: Runs | None = None  # as they were read in this step
         self.sound = False  # whether the last step went well
 
     @initialize(
@@ -60,8 +61,7 @@ class Histories(RuleBasedStateMachine):
         self._node(owner, "qemu", True, second[:2])
         self._node("provider", "runc", False, pods[:2])
         self.steps = Steps(model, real)
-        for org in ORGS:
-            self.do(self.steps.add_ssh_key(org, 0, 0))
+        model.ssh_keys = {pk: (org, 0) for pk, org in real.ssh_keys.items()}
         for name, *args in opening:
             self.take(name, tuple(args))
 
@@ -78,14 +78,15 @@ class Histories(RuleBasedStateMachine):
 
     def take(self, name: str, args: tuple[Any, ...]) -> None:
         """Do it, a moment later, and look."""
-        self.sound = False
+        self.sound, self.runs = False, None
         self.tick(STEP_SECONDS)
         if name in vars(Histories):
             getattr(self, name)(*args)
         else:
             self.do(getattr(self.steps, name)(*args))
         self.turn += 1
-        compare(self.model, look(self.real, [self.steps.one(self.model.nodes, self.turn)]))
+        node = self.steps.one(self.model.nodes, self.turn)
+        compare(self.model, look(self.real, [node], self.runs))
         compare_invariants()
         compare_views(self.model, self.real, self.turn)
         self.sound = True
@@ -100,7 +101,8 @@ class Histories(RuleBasedStateMachine):
             return
         note(call.words)
         status, body = call.send()
-        call.told(self.model, Seen(status, body, self.real.placed()))
+        self.runs = self.real.runs()
+        call.told(self.model, Seen(status, body, placed(self.runs)))
         if status == 200:
             call.keep(body)
 
@@ -157,7 +159,8 @@ class Histories(RuleBasedStateMachine):
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
-        placed, written = self.real.placed(), look(self.real, self.model.nodes)
+        self.runs = self.real.runs()
+        written, where = look(self.real, self.model.nodes, self.runs), placed(self.runs)
         why = []
         for order in itertools.permutations(range(len(calls))):
             model = copy.deepcopy(self.model)
@@ -168,7 +171,7 @@ class Histories(RuleBasedStateMachine):
             try:
                 for number in order:
                     status, body = answers[number]
-                    calls[number].told(model, Seen(status, body, placed))
+                    calls[number].told(model, Seen(status, body, where))
                 compare(model, written)
             except Disagreement as error:
                 why.append(f"in the order {order}: {error}")

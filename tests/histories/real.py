@@ -4,14 +4,14 @@ import base64
 import datetime as dt
 import json
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from django.test import Client
 
 from compute import tasks as compute_tasks
-from compute.models import Occupancy, Run, Workload
+from compute.models import Occupancy, Run, SshKey, Workload
 from compute.services.prices import set_price
+from compute.services.ssh_keys import create_key
 from nodes.models import GpuModel, Node, NodeHeartbeat
 from openrelay import clock as database_clock
 from openrelay.audit.actor import SYSTEM
@@ -27,6 +27,7 @@ ORGS = ("platform", "provider", "manager", "tenant", "buyer")
 MODELS = ("nvidia-h100-sxm5-80gb", "nvidia-a100-sxm4-80gb")
 PRICES = {"community": 200, "verified": 250, "spot": 90}
 INVENTED = "0198c0de-0000-7000-8000-000000000000"
+Runs = Mapping[str, Mapping[str, Any]]
 _clients: list[Client] = []
 _NUMBERS = {factories.address(number): number for number in range(32)}
 
@@ -37,6 +38,14 @@ def address(number: int) -> str:
 
 def numbers(addresses: list[str]) -> frozenset[int]:
     return frozenset(_NUMBERS[text] for text in addresses)
+
+
+def placed(runs: Runs) -> dict[tuple[str, int], facts.Placed]:
+    """The runs by workload and number."""
+    return {
+        (row["workload"], row["number"]): facts.Placed(run_id, row["node"], row["units"])
+        for run_id, row in runs.items()
+    }
 
 
 def public_key(number: int) -> str:
@@ -57,6 +66,7 @@ class Real:
         rest = {name: factories.organization(name.title()) for name in ORGS if name != "platform"}
         self.orgs: dict[str, Organization] = {"platform": platform, **rest}
         self.names = {str(org.pk): name for name, org in self.orgs.items()}
+        self.ssh_keys = {str(self._ssh_key(org, 0).pk): name for name, org in self.orgs.items()}
         self.secrets = {name: factories.api_key(org) for name, org in self.orgs.items()}
         tenant = self.orgs["tenant"]
         boss, helper = factories.user(tenant), factories.user(tenant, role="viewer")
@@ -72,6 +82,10 @@ class Real:
         """The tenant's people sign in anew: sessions last for hours, and histories for weeks."""
         for name, person in self.people.items():
             self.secrets[name] = factories.session(person, self.orgs["tenant"])
+
+    def _ssh_key(self, org: Organization, number: int) -> SshKey:
+        owner = factories.caller(org)
+        return create_key(caller=owner, name=f"key-{number}", public_key=public_key(number))
 
     def travel(self, seconds: float) -> dt.datetime:
         """Move the clock on, which stands still between two steps."""
@@ -166,7 +180,7 @@ class Real:
 
     # What is written down
 
-    def runs(self) -> dict[str, dict[str, Any]]:
+    def runs(self) -> Runs:
         """Every run there is."""
         units: dict[Any, set[int]] = {}
         for run_id, where in Occupancy.objects.values_list("run_id", "unit__address"):
@@ -184,15 +198,6 @@ class Real:
             }
             for row in Run.objects.all()
         }
-
-    def placed(self) -> Mapping[tuple[str, int], facts.Placed]:
-        """Every run by workload and number."""
-        return MappingProxyType(
-            {
-                (row["workload"], row["number"]): facts.Placed(run_id, row["node"], row["units"])
-                for run_id, row in self.runs().items()
-            }
-        )
 
     def workloads(self) -> dict[str, dict[str, Any]]:
         """Every workload there is."""

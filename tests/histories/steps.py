@@ -195,6 +195,8 @@ OPENING = st.sampled_from(
         (_CONTRACT, _RELEASE, ("inventory", 0, 0, "unhealthy", "next"), _OWNERS_SPOT, _OWN),
         (_ORDINARY, _OBEY, ("obey", 1), _STOP, _RESTART, _OWNERS),
         (("create_pod", "buyer", 1, 0, None), ("obey", 2), ("fall_silent", 0), _ORDINARY),
+        (("race", (_ORDINARY, _ORDINARY, _SPOT)), ("race", (_OWNERS, _OWNERS_SPOT))),
+        (_CONTRACT, _RELEASE, ("race", (_SPOT, ("reclaim", 0, frozenset({0, 1}), False, 0)))),
     ]
 )
 

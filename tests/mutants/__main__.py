@@ -31,7 +31,7 @@ LEFT_OUT = (
     "__pycache__",
 )
 LINES_SHOWN = 40
-STEPS = 15  # a history, after its opening
+STEPS = 10  # a history, after its opening
 SHRINK_SECONDS = int(os.environ.get("HISTORIES_SHRINK_SECONDS", "30"))
 NOTHING = Mutant("nothing", "the histories find nothing where nothing is wrong", ())
 
