@@ -257,5 +257,4 @@ class Hosts(Contracts):
         """What a workload costs now."""
         if workload.rate is not None:
             return {"rateSource": "locked", "pricePerHourCents": workload.rate}
-        catalog = self.prices[workload.model, workload.tier] * workload.count
-        return {"rateSource": "catalog", "pricePerHourCents": catalog}
+        return {"rateSource": "catalog", "pricePerHourCents": self.catalog(workload)}

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from tests.histories.facts import OPERATORS, POD, VM, Placed, Run, Seen, Workload, require
+from tests.histories.facts import OPERATORS, POD, VM, Node, Placed, Run, Seen, Workload, require
 from tests.histories.rights import MALFORMED, MARKET, NOT_THERE, OPEN, STATE, Fault, Rights, Room
 
 BUSY = {VM: (503, "VM_NODE_BUSY"), POD: (503, "POD_NODE_BUSY")}
@@ -75,6 +75,49 @@ class Life(Rights):
         require(seen.body["status"] == workload.status, f"it reads {seen.body['status']}")
         self.keep(seen, who, key, asked)
 
+    def create_cpu(
+        self, seen: Seen, who: str, org: str, *, size: str, tier: str, ssh_key: str, node_id: str | None
+    ) -> None:
+        """A VM without GPUs goes wherever new work is taken: no host here says what it has."""
+        if self.gate(seen, who, "compute.create", org=org):
+            return
+        if ssh_key not in self.ssh_keys or self.ssh_keys[ssh_key][0] != org:
+            seen.refused([MALFORMED])
+            return
+        nodes = list(self.nodes.values())
+        if node_id is not None:
+            node = self.nodes.get(node_id)
+            if node is None or not self.may_name(org, node):
+                seen.refused([(400, "UNKNOWN_NODE")])
+                return
+            if node.removed:
+                seen.refused([(400, "NODE_DECOMMISSIONED")])
+                return
+            nodes = [node]
+        able = [node.id for node in nodes if self.takes_work(node) and node.runtime == "qemu"]
+        if node_id is not None and not self._names_now(org, node_id):
+            able = []
+        hosts = any(not node.removed and node.runtime == "qemu" for node in nodes)
+        full = (503, "INSUFFICIENT_HOST_CAPACITY") if hosts else (400, "VM_SHAPE_NOT_PLACEABLE")
+        if seen.refused([] if able else [full]):
+            return
+        placed = self._placed(seen, seen.body["id"], 1)
+        require(placed.node in able and not placed.units, f"placed on {placed}, and should be on {able}")
+        workload = Workload(
+            id=seen.body["id"],
+            org=org,
+            kind=VM,
+            tier=tier,
+            count=0,
+            model=size,
+            node=placed.node,
+            created=self.now,
+            status="deploying",
+            keys={ssh_key},
+        )
+        self.workloads[workload.id] = workload
+        self.begin_run(workload, placed, 1)
+
     def stop(self, seen: Seen, who: str, workload_id: str) -> None:
         workload = self.my_workload(seen, who, "compute.operate", workload_id)
         if workload is None or seen.refused([] if workload.status in CAN_STOP else [STATE]):
@@ -109,8 +152,11 @@ class Life(Rights):
         if pod and any(run.open for run in self.runs_of(workload)):
             seen.refused([(409, "POD_STOPPING")])
             return
+        if not workload.count:
+            self._restart_cpu(seen, workload, node)
+            return
         mine = {"org": workload.org, "tier": workload.tier, "kind": workload.kind, "model": workload.model}
-        if node.removed or workload.reason == "node_removed":
+        if self.gone(node) or workload.reason == "node_removed":
             rooms = self.rooms_in_pool(**mine, count=workload.count)
             faults: list[Fault] = [(503, "INSUFFICIENT_GPU_CAPACITY")]
         else:
@@ -119,10 +165,24 @@ class Life(Rights):
         if seen.refused([] if rooms else faults):
             return
         number = 1 + max(run.number for run in self.runs_of(workload))
+        self._again(seen, workload, rooms, number)
+
+    def _again(self, seen: Seen, workload: Workload, rooms: list[Room], number: int) -> None:
         placed = self._placed(seen, workload.id, number)
         workload.node = placed.node
         self._settle(workload, self._one_of(rooms, placed), placed, number, named=True)
         workload.status, workload.reason, workload.interrupted = "deploying", "user_restarted", None
+
+    def _restart_cpu(self, seen: Seen, workload: Workload, node: Node) -> None:
+        """The same for a VM without GPUs, which needs no unit."""
+        where, fault = [node], BUSY[VM]
+        if self.gone(node) or workload.reason == "node_removed":
+            where, fault = list(self.nodes.values()), (503, "INSUFFICIENT_HOST_CAPACITY")
+        able = [host for host in where if self.takes_work(host) and host.runtime == "qemu"]
+        if not seen.refused([] if able else [fault]):
+            rooms = [Room(host.id, frozenset()) for host in able]
+            number = 1 + max(run.number for run in self.runs_of(workload))
+            self._again(seen, workload, rooms, number)
 
     def reboot(self, seen: Seen, who: str, workload_id: str) -> None:
         workload = self.my_workload(seen, who, "compute.operate", workload_id)
@@ -216,8 +276,14 @@ class Life(Rights):
         """It runs from now on, at today's rate."""
         workload.status, workload.interrupted, workload.lost = "running", None, False
         workload.reason = self.leaving_words(self.nodes[workload.node])
-        workload.rate = self.prices[workload.model, workload.tier] * workload.count
+        workload.rate = self.catalog(workload)
         workload.since = self.now
+
+    def catalog(self, workload: Workload) -> int:
+        """What an hour of the workload costs by today's prices."""
+        if not workload.count:
+            return self.prices[workload.model, ""]
+        return self.prices[workload.model, workload.tier] * workload.count
 
     def _names_now(self, org: str, node_id: str) -> bool:
         """Whether the right to name the node is not one of a reservation in review alone."""

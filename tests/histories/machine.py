@@ -57,6 +57,7 @@ class Histories(RuleBasedStateMachine):
         model.credentials["boss"] = Credential("tenant", session=True)
         model.credentials["helper"] = Credential("tenant", session=True, permissions=("compute.read",))
         model.prices = {(slug, tier): cents for slug in MODELS for tier, cents in PRICES.items()}
+        model.prices |= {(size, ""): cents for size, cents in real.sizes.items()}
         self._node("provider", "qemu", False, first)
         self._node(owner, "qemu", True, second[:2])
         self._node("provider", "runc", False, pods[:2])

@@ -9,7 +9,7 @@ from typing import Any
 from django.test import Client
 
 from compute import tasks as compute_tasks
-from compute.models import Occupancy, Run, SshKey, Workload
+from compute.models import Occupancy, ResourceSize, Run, SshKey, Workload
 from compute.services.prices import set_price
 from compute.services.ssh_keys import create_key
 from nodes.models import GpuModel, Node, NodeHeartbeat
@@ -76,6 +76,7 @@ class Real:
         self.models = {
             slug: factories.gpu_model(slug, name=f"Model {slug}", manufacturer="nvidia") for slug in MODELS
         }
+        self.sizes = dict(ResourceSize.objects.values_list("slug", "cents_per_hour"))
         self.slugs = {str(model.pk): slug for slug, model in self.models.items()}
 
     def sign_in(self) -> None:

@@ -110,6 +110,7 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "release": (which, some, who),
     "reclaim": (which, some, seldom, who),
     "reclaim_spot": (node, st.none() | some | st.just(frozenset()), seldom, who),
+    "create_cpu": (st.sampled_from(["buyer", "tenant"]), st.sampled_from([None, 0, 1, -1]), which, who),
     "create_pod": (st.sampled_from(["buyer", "tenant"]), st.integers(1, 2), who, idempotency),
     "stop": (which, who),
     "restart": (which, who),
@@ -430,6 +431,22 @@ class Steps:
                 key=key,
             ),
             key=key,
+        )
+
+    def create_cpu(self, org: str, where: int | None, of: int, by: int) -> Call | None:
+        asker = self.asker(by, org)
+        mine = [pk for pk, (owner, _) in self.model.ssh_keys.items() if owner == org]
+        ssh_key = (mine or [INVENTED])[0]
+        node = None if where is None else INVENTED if where < 0 else self.one(self.model.nodes, where)
+        size, tier = self.one(self.real.sizes, of), ("community", "spot")[of % 2]
+        body = {"name": "vm", "sshKeyIds": [ssh_key], "resourceSize": size, "tier": tier, "diskSizeGb": 20}
+        body |= {} if node is None else {"nodeId": node}
+        return Call(
+            f"{asker} asks for a VM of size {size} on {node}",
+            lambda: self.real.ask("POST", self.real.org_path(org, "vms/create"), asker, body),
+            lambda model, seen: model.create_cpu(
+                seen, asker, org, size=size, tier=tier, ssh_key=ssh_key, node_id=node
+            ),
         )
 
     def create_pod(self, org: str, count: int, by: int, key: str | None) -> Call | None:

@@ -28,7 +28,6 @@ LEFT_OUT = (
     ".mypy_cache",
     ".ruff_cache",
     ".hypothesis",
-    "__pycache__",
 )
 LINES_SHOWN = 40
 STEPS = 10  # a history, after its opening
@@ -71,7 +70,6 @@ def histories(tree: Path, *, examples: int, seconds: int, fresh: bool) -> Outcom
         "HISTORY_STEPS": str(STEPS),
         "HISTORIES_SHRINK_SECONDS": str(SHRINK_SECONDS),
         "PYTHONPATH": str(tree),
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider"]
     command += ["--create-db" if fresh else "--reuse-db", "tests/histories"]
