@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -394,6 +395,27 @@ def test_a_size_that_changed_or_went_leaves_who_has_it_alone(world: World) -> No
     assert act(world, made, "restart").json()["pricePerHourCents"] == 9
     world.says((made, "running"))
     assert UsageSession.objects.open().get().cents_per_hour == 9
+
+
+def test_operators_keep_the_table_of_sizes(world: World) -> None:
+    for _ in range(2):
+        call_command("set_size", "cpu-huge", "96", "196608", "190")
+    made = world.vm(world.buyer, gpuCount=None, resourceSize="cpu-huge")
+    assert made.guest_vcpu == 96
+    call_command("set_size", "cpu-huge", "64", "131072", "150")
+    shown = {row["resourceSize"]: row for row in world.client(world.buyer).get("/v1/pricing").json()["cpu"]}
+    assert (shown["cpu-huge"]["vcpu"], shown["cpu-huge"]["pricePerHourCents"]) == (64, 150)
+    call_command("set_size", "cpu-huge", drop=True)
+    refused(world.ask(world.buyer, gpuCount=None, resourceSize="cpu-huge"), 400, "VALIDATION_ERROR")
+    world.says((made, "running"))
+    assert UsageSession.objects.get().cents_per_hour == 190
+    told = AuditEvent.objects.filter(target_id="cpu-huge").order_by("created_at", "id")
+    assert [row.event for row in told] == ["size.set", "size.set", "size.dropped"]
+    for wrong in (["Cpu"], ["x", "0", "512", "1"], ["x", "1", "511", "1"], ["x", "1", "512", "-1"]):
+        with pytest.raises(CommandError):
+            call_command("set_size", *wrong)
+    with pytest.raises(CommandError, match="no size"):
+        call_command("set_size", "none", drop=True)
 
 
 def test_it_is_billed_by_its_size(world: World, clock: Clock) -> None:
