@@ -32,6 +32,8 @@ def _destroy(self: DatabaseCreation, test_database_name: str, _verbosity: int) -
         cursor.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
+# Each test's client would otherwise index every static file there is. The real server does so, once.
+settings.WHITENOISE_AUTOREFRESH = True
 # How long an example takes says nothing on a busy machine.
 hypothesis_settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("suite")
