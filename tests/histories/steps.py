@@ -185,6 +185,20 @@ _ORDINARY = ("create", "buyer", "community", 1, None, None, 0, None)
 _OWNERS = ("create", "provider", "community", 1, 0, None, 0, None)
 _OWNERS_SPOT = ("create", "provider", "spot", 1, 0, None, 0, None)
 _OBEY, _STOP, _RESTART = ("obey", 0), ("stop", 0, 0), ("restart", 0, 0)
+_FOR_AN_HOUR = ("reserve", 0, frozenset({0, 1}), ("tenant",), ("manager",), None, 1, 0, None)
+_REPEATED = ("create", "buyer", "spot", 1, None, None, 0, "first")
+
+
+def _said(state: str, how: str = "next") -> tuple[Any, ...]:
+    """What the first node's agent says of its latest guest."""
+    return "say", 0, ((0, state, ""),), how
+
+
+def _hardware(change: str, how: str = "next") -> tuple[Any, ...]:
+    """What becomes of the first node's first unit."""
+    return "inventory", 0, 0, change, how
+
+
 OPENING = st.sampled_from(
     [
         (),
@@ -198,6 +212,27 @@ OPENING = st.sampled_from(
         (("create_pod", "buyer", 1, 0, None), ("obey", 2), ("fall_silent", 0), _ORDINARY),
         (("race", (_ORDINARY, _ORDINARY, _SPOT)), ("race", (_OWNERS, _OWNERS_SPOT))),
         (_CONTRACT, _RELEASE, ("race", (_SPOT, ("reclaim", 0, frozenset({0, 1}), False, 0)))),
+        (_OWNERS, _OBEY, _OWNERS, _OBEY, _said("failed", "older"), _said("stopped"), _said("running")),
+        (_OWNERS, _OWNERS, _OBEY, _said("gone", "partial"), _said("gone"), _OWNERS),
+        (_CONTRACT, _hardware("gone", "older"), _hardware("gone"), ("reaffirm", 0, 0), _hardware("back")),
+        (_CONTRACT, _hardware("gone", "partial"), _hardware("unsold"), _OWN, _hardware("unsold"), _OWN),
+        (_OWNERS_SPOT, _OWNERS_SPOT, _OWNERS, _CONTRACT, ("reclaim", 0, frozenset({0}), False, 0)),
+        (
+            _FOR_AN_HOUR,
+            ("release", 0, frozenset({0}), 1),
+            ("wait", 10800),
+            ("reclaim", 0, frozenset({0}), False, 1),
+        ),
+        (
+            _OWNERS,
+            _OBEY,
+            ("set_price", MODELS[0], "community", 7),
+            _OWNERS,
+            ("fall_silent", 0),
+            ("wait", 100),
+        ),
+        (_REPEATED, _REPEATED, ("fall_silent", 0), ("wait", 100), _OWNERS, ("sweep",)),
+        (("make_key", GRANTS[2], 0), ("revoke_key", 0, 0), ("make_key", BEYOND, 0)),
     ]
 )
 

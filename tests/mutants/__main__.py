@@ -30,7 +30,7 @@ LEFT_OUT = (
     ".hypothesis",
 )
 LINES_SHOWN = 40
-STEPS = 10  # a history, after its opening
+STEPS = 6  # a history, after its opening
 SHRINK_SECONDS = int(os.environ.get("HISTORIES_SHRINK_SECONDS", "30"))
 NOTHING = Mutant("nothing", "the histories find nothing where nothing is wrong", ())
 
@@ -103,7 +103,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     known = {mutant.name: mutant for mutant in MUTANTS}
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {', '.join(known)}")
-    parser.add_argument("--examples", type=int, default=120, help="histories a fault (%(default)s)")
+    parser.add_argument("--examples", type=int, default=150, help="histories a fault (%(default)s)")
     parser.add_argument("--seconds", type=int, default=300, help="at most, a fault (%(default)s)")
     parser.add_argument("--quiet", action="store_true", help="the verdicts without the histories")
     options = parser.parse_args()
