@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.concurrency.conftest import together
+from tests.histories.asking import Call
 from tests.histories.comparing import (
     compare,
     compare_all,
@@ -20,10 +21,11 @@ from tests.histories.comparing import (
     compare_views,
     look,
 )
+from tests.histories.drawing import OPENING, STEP
 from tests.histories.facts import Credential, Disagreement, Seen, Unit, require
 from tests.histories.people import Model
 from tests.histories.real import MODELS, ORGS, PRICES, Real, Runs, placed
-from tests.histories.steps import OPENING, STEP, Call, Steps
+from tests.histories.steps import Steps
 from tests.support import flush
 
 STEP_SECONDS = 4

@@ -1,0 +1,71 @@
+"""Steps of API keys and roles."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.histories.asking import Asking, Call
+
+
+class PeopleSteps(Asking):
+    """Steps of API keys and roles."""
+
+    def make_key(self, permissions: Sequence[str], by: int) -> Call | None:
+        asker = self.asker(by, "boss")
+        org = self.model.credentials[asker].org
+        name = f"key {len(self.real.secrets)}"
+        body = {"name": name, "permissions": list(permissions)}
+
+        def keep(made: Any) -> None:
+            self.real.secrets[name] = made["key"]
+            self.real.key_ids[name] = made["id"]
+
+        return Call(
+            f"{asker} makes a key with {permissions}",
+            lambda: self.real.ask("POST", self.real.org_path(org, "api-keys/create"), asker, body),
+            lambda model, seen: model.make_key(seen, asker, org, name, permissions),
+            keep,
+        )
+
+    def revoke_key(self, number: int, by: int) -> Call | None:
+        name = self.one(self.real.key_ids, number)
+        if name is None:
+            return None
+        asker = self.asker(by, "boss")
+        org = self.model.credentials[asker].org
+        path = self.real.org_path(org, f"api-keys/{self.real.key_ids[name]}")
+        return Call(
+            f"{asker} revokes {name}",
+            lambda: self.real.ask("DELETE", path, asker),
+            lambda model, seen: model.revoke_key(seen, asker, org, name),
+        )
+
+    def make_role(self, number: int, permissions: Sequence[str], by: int) -> Call | None:
+        asker = self.asker(by, "boss")
+        body = {"name": f"role {number}", "permissions": list(permissions)}
+        return Call(
+            f"{asker} makes role {number} with {permissions}",
+            lambda: self.real.ask("POST", "/v1/roles", asker, body),
+            lambda model, seen: model.make_role(seen, asker, f"role {number}", permissions),
+        )
+
+    def change_role(self, number: int, permissions: Sequence[str], by: int) -> Call | None:
+        role = self.one(self.model.roles, number)
+        if role is None:
+            return None
+        asker = self.asker(by, "boss")
+        return Call(
+            f"{asker} changes a role to {permissions}",
+            lambda: self.real.ask("PATCH", f"/v1/roles/{role}", asker, {"permissions": list(permissions)}),
+            lambda model, seen: model.change_role(seen, asker, role, permissions),
+        )
+
+    def delete_role(self, number: int, by: int) -> Call | None:
+        role = self.one(self.model.roles, number)
+        if role is None:
+            return None
+        asker = self.asker(by, "boss")
+        return Call(
+            f"{asker} deletes a role",
+            lambda: self.real.ask("DELETE", f"/v1/roles/{role}", asker),
+            lambda model, seen: model.delete_role(seen, asker, role),
+        )
