@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 from django.db import connection, models
+from rest_framework import serializers
 from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -62,6 +63,17 @@ def statement(workload_id: str) -> str:
     return f"WITH {parts} {_insert(noted, {'id': event, 'target_id': f'({vm})::text'})}"
 
 
+class BareBody(serializers.Serializer):
+    """The body, as a view of Django REST framework has it checked."""
+
+    name = serializers.CharField(max_length=128)
+    sshKeyIds = serializers.ListField(child=serializers.UUIDField(), min_length=1)
+    gpuCount = serializers.IntegerField(min_value=1)
+    diskSizeGb = serializers.IntegerField(min_value=10)
+    nodeId = serializers.UUIDField()
+    unitId = serializers.UUIDField()
+
+
 class BareVm(APIView):
     """The same inserts for a body of the same size, and nothing that makes them right."""
 
@@ -73,7 +85,9 @@ class BareVm(APIView):
         """Insert; answer as much as a VM is."""
         from compute.models import Workload
 
-        body = request.data
+        read = BareBody(data=request.data)
+        read.is_valid(raise_exception=True)
+        body = read.validated_data
         if not BareVm.template:
             BareVm.template = str(Workload.objects.latest("created_at").pk)
         made = str(new_id())
@@ -104,6 +118,6 @@ class BareVm(APIView):
                 "gpuManufacturer": "nvidia",
                 "pricePerHourCents": 200,
                 "public": False,
-                "keys": json.dumps(body["sshKeyIds"]),
+                "keys": json.dumps(body["sshKeyIds"], default=str),
             }
         )

@@ -4,7 +4,7 @@ import datetime as dt
 import re
 import uuid
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final
 
 from django.core.validators import ProhibitNullCharactersValidator
@@ -234,10 +234,11 @@ class StrictSerializer(serializers.Serializer):
             str(name)[:60]: ["is not a field of this request"] for name in data if name not in self.fields
         }
         values: dict[str, Any] = {}
-        for field in self._writable_fields:
+        for field, judge, may_be_absent in self._plan:
+            if may_be_absent and field.field_name not in data:
+                continue
             try:
                 value = field.run_validation(data.get(field.field_name, empty))
-                judge = getattr(self, f"validate_{field.field_name}", None)
                 if judge is not None:
                     value = judge(value)
             except serializers.ValidationError as error:
@@ -249,6 +250,18 @@ class StrictSerializer(serializers.Serializer):
         if errors:
             raise serializers.ValidationError(errors)
         return values
+
+    @cached_property
+    def _plan(self) -> list[tuple[serializers.Field, Any, bool]]:
+        """Each field, its `validate_` method, and whether nothing comes of it when it is absent."""
+        return [
+            (
+                field,
+                getattr(self, f"validate_{field.field_name}", None),
+                not field.required and field.default is empty,
+            )
+            for field in self._writable_fields
+        ]
 
 
 def check(
