@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from django.db import connection, models
@@ -118,11 +119,14 @@ def as_json(instance: models.Model) -> str:
     """The instance's row as `json_populate_record` takes it, for a table whose columns hold what is JSON, or
     text, or reads as its text.
     """
-    return json.dumps(
-        {column: getattr(instance, name) for column, name in _columns(type(instance))}, default=str
-    )
+    names, read = _columns(type(instance))
+    return _encode(dict(zip(names, read(instance), strict=True)))
+
+
+_encode = json.JSONEncoder(default=str).encode
 
 
 @cache
-def _columns(model: type[models.Model]) -> list[tuple[str, str]]:
-    return [(field.column, field.attname) for field in model._meta.concrete_fields]
+def _columns(model: type[models.Model]) -> tuple[list[str], Callable[[models.Model], Row]]:
+    fields = model._meta.concrete_fields
+    return [field.column for field in fields], attrgetter(*[field.attname for field in fields])

@@ -45,7 +45,7 @@ class Left:
 @dataclass(frozen=True, slots=True)
 class Guest:
     """A guest that may still be on a node, with what its workload was given: MiB, CPUs and GB; of which tier
-    and when created that is, where it was asked.
+    that is, where it was asked; and of a spot workload when it was created.
     """
 
     run_id: UUID

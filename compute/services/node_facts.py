@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from compute.placement import Use
+from compute.placement import SPOT, Use
 from compute.services.host import Guest, Left, left
 from nodes.models import GpuModel
 from nodes.models.gpu_unit import RESERVABLE_CLASSES
@@ -127,10 +127,10 @@ def _facts(held: LockedNode, read: list[Any]) -> NodeFacts:
 
 
 def _guest(row: list[Any]) -> Guest:
-    run_id, workload_id, mem_mb, vcpu, disk_gb, status, tier, since = row
-    return Guest(
-        UUID(run_id), UUID(workload_id), mem_mb, vcpu, disk_gb, status, tier, datetime.fromisoformat(since)
-    )
+    run_id, workload_id, mem_mb, vcpu, disk_gb, status, tier, created_at = row
+    # Only of spot workloads it matters which is the younger.
+    since = datetime.fromisoformat(created_at) if tier == SPOT else None
+    return Guest(UUID(run_id), UUID(workload_id), mem_mb, vcpu, disk_gb, status, tier, since)
 
 
 def _nobody(run_id: str) -> Guest:

@@ -1,7 +1,6 @@
 """Write audit events, in the transaction that made the change."""
 
 import datetime as dt
-import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -113,4 +112,7 @@ def _values(entry: AuditEntry) -> tuple[Any, ...]:
 
 
 def _json(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, cls=DjangoJSONEncoder)
+    return None if value is None else _encode(value)
+
+
+_encode = DjangoJSONEncoder().encode
