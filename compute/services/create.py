@@ -167,8 +167,13 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
             model_ids=wanted.sold,
             news=wanted.news,
         )
-        if (made := trial.first_pass(fits).made) is not None:
+        if (made := trial.first_pass(fits.candidates).made) is not None:
             return made
+        if fits.most is not None:
+            raise _no_room(request, wanted, [Refusal("", fits.most)])
+        # What could never be is not tried on every node.
+        if (never := _never(_hardware(request, wanted), wanted)) is not None:
+            raise never
     # Before anyone is refused, every unit is looked at.
     open_nodes = [
         candidate
@@ -196,14 +201,18 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
     if tried.made is not None:
         return tried.made
     refusals = [*tried.refusals, Refusal("", max((candidate.free for candidate in open_nodes), default=0))]
-    hardware = _of_model(
-        pool.hardware(
-            alloc_class=wanted.alloc_class,
-            regions=() if request.allow_fallback else request.preferred_regions,
-        ),
-        wanted,
-    )
-    raise _refused(refusals, hardware, wanted, "There is no room in the public pool now.")
+    raise _no_room(request, wanted, refusals)
+
+
+def _no_room(request: VmRequest, wanted: Wanted, refusals: Sequence[Refusal]) -> ApiError:
+    hardware = _hardware(request, wanted)
+    return _refused(refusals, hardware, wanted, "There is no room in the public pool now.")
+
+
+def _hardware(request: VmRequest, wanted: Wanted) -> list[pool.Hardware]:
+    """What nodes of the pool could ever give."""
+    regions = () if request.allow_fallback else request.preferred_regions
+    return _of_model(pool.hardware(alloc_class=wanted.alloc_class, regions=regions), wanted)
 
 
 def _facts_for(caller: Caller, wanted: Wanted) -> Callable[[UUID], Reading]:
@@ -229,9 +238,29 @@ def _refused(
     refusals: Sequence[Refusal], hardware: Sequence[pool.Hardware], wanted: Wanted, sentence: str
 ) -> ApiError:
     """What to answer when no node took the VM: whether it could ever be, and if so what is short now."""
-    able = [row for row in hardware if sums(row.sizes) >> wanted.gpu_count & 1]
-    what = f"{wanted.gpu_count} GPU{'s' if wanted.gpu_count > 1 else ''}"
+    if (never := _never(hardware, wanted)) is not None:
+        return never
+    what = _what(wanted)
     are = "are" if wanted.gpu_count > 1 else "is"
+    if any(refusal.host or refusal.shape for refusal in refusals):
+        return Unavailable(
+            f"{what} {are} free, but not with that much memory and disk now. Ask for less, or try later.",
+            code="INSUFFICIENT_HOST_CAPACITY",
+        )
+    if any(refusal.addresses for refusal in refusals):
+        return Unavailable(
+            f"{what} {are} free, but the InfiniBand fabric there has no free address. Try again later.",
+            code="INSUFFICIENT_IP_CAPACITY",
+        )
+    most = max((refusal.largest for refusal in refusals), default=0)
+    fits = f"At most {most} would fit now." if most else "None would fit now."
+    return Unavailable(f"{sentence} {fits} Try again later, or with fewer GPUs.")
+
+
+def _never(hardware: Sequence[pool.Hardware], wanted: Wanted) -> Invalid | None:
+    """Why that hardware could never give it; None when it could."""
+    able = [row for row in hardware if sums(row.sizes) >> wanted.gpu_count & 1]
+    what = _what(wanted)
     if not able:
         possible = sorted({count for row in hardware for count in counts(sums(row.sizes))})
         offered = f"Possible are {', '.join(map(str, possible))}." if possible else "None is possible there."
@@ -246,19 +275,11 @@ def _refused(
             f"guestMemMb or diskSizeGb is above what {what} come with on any node. Ask for less.",
             code="VM_SHAPE_NOT_PLACEABLE",
         )
-    if any(refusal.host or refusal.shape for refusal in refusals):
-        return Unavailable(
-            f"{what} {are} free, but not with that much memory and disk now. Ask for less, or try later.",
-            code="INSUFFICIENT_HOST_CAPACITY",
-        )
-    if any(refusal.addresses for refusal in refusals):
-        return Unavailable(
-            f"{what} {are} free, but the InfiniBand fabric there has no free address. Try again later.",
-            code="INSUFFICIENT_IP_CAPACITY",
-        )
-    most = max((refusal.largest for refusal in refusals), default=0)
-    fits = f"At most {most} would fit now." if most else "None would fit now."
-    return Unavailable(f"{sentence} {fits} Try again later, or with fewer GPUs.")
+    return None
+
+
+def _what(wanted: Wanted) -> str:
+    return f"{wanted.gpu_count} GPU{'s' if wanted.gpu_count > 1 else ''}"
 
 
 def _pod_too_large(able: Sequence[pool.Hardware], wanted: Wanted, what: str) -> Invalid:

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from itertools import groupby, islice
 from threading import Lock
 from uuid import UUID
@@ -29,6 +30,19 @@ SELECT version::text, ARRAY(
 FROM compute_availabilitystate
 """
 
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """Some nodes whose open units of one model add up to the count, the best fit first; none is better than
+    the first.
+
+    `most` is told when no units anywhere add up to it: the most GPUs of one model that are open on one node.
+    """
+
+    candidates: list[pool.Candidate]
+    most: int | None = None
+
+
 # A node that fits: how many GPUs are free there, its id, the model, the sizes of its units.
 Fit = tuple[int, Id, Id, tuple[int, ...]]
 
@@ -42,12 +56,11 @@ _lock = Lock()
 
 def best_fits(
     *, organization_id: UUID, tier: str, gpu_count: int, model_ids: Collection[UUID], news: News | None = None
-) -> list[pool.Candidate]:
-    """Some nodes whose open units of one of the models add up to the count, the best fit first; none is
-    better than the first.
+) -> Fits:
+    """The best fits for so many GPUs of one of the models.
 
-    `news` is what was asked for that organization and tier just now, by `ask_news`. Empty when there is none,
-    and when the offers keep being replaced.
+    `news` is what was asked for that organization and tier just now, by `ask_news`. Nothing is told when the
+    offers keep being replaced.
     """
     models = frozenset(map(str, model_ids))
     with _lock:
@@ -60,7 +73,7 @@ def best_fits(
             except _Replaced:
                 pass
             news = None
-    return []
+    return Fits([])
 
 
 def _fits(
@@ -70,7 +83,7 @@ def _fits(
     tier: str,
     gpu_count: int,
     model_ids: frozenset[Id],
-) -> list[pool.Candidate]:
+) -> Fits:
     changed: list[Fit] = [
         (sum(sizes), node, model_id, sizes)
         for node, models in known.open.items()
@@ -93,10 +106,32 @@ def _fits(
         ]
     best = heapq.merge(sorted(changed), _unchanged(known, own, tier, gpu_count, model_ids))
     named = {model_id: UUID(model_id) for model_id in model_ids}
-    return [
+    candidates = [
         pool.Candidate(UUID(node), named[model_id], None, sizes)
         for _, node, model_id, sizes in islice(best, _ENOUGH)
     ]
+    return Fits(candidates, None if candidates or own else _most(known, tier, gpu_count, model_ids))
+
+
+def _most(known: Pool, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> int | None:
+    """The most GPUs that are open on one node, when nowhere they add up to the count; None when they do, and
+    it is the rest of a host that is short.
+    """
+    sizes = [
+        anywhere + on_market if tier == Tier.SPOT else anywhere
+        for models in known.open.values()
+        for model_id, anywhere, on_market in models
+        if model_id in model_ids
+    ]
+    # Of nodes that have all changed since, as much is open as they say now.
+    sizes += [
+        row.sizes
+        for row in known.rows[tier]
+        if row.model_id in model_ids and next(_nodes(known, row, frozenset()), None) is not None
+    ]
+    if any(sums(each) >> gpu_count & 1 for each in sizes):
+        return None
+    return max(map(sum, sizes), default=0)
 
 
 def _unchanged(

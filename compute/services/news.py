@@ -37,7 +37,7 @@ class Row:
     model_id: Id
     shape: str
     sizes: tuple[int, ...]
-    mask: int
+    mask: int  # the counts that could start there, as `placement.sums` has them
     nodes: list[Id] = field(default_factory=list)
     after: Id = str(UUID(int=0))
     whole: bool = False

@@ -71,7 +71,11 @@ def check(world: World) -> None:
             fits = best_fits(organization_id=org.pk, tier=tier, gpu_count=count, model_ids=models)
             able = [(node.free, node.node_id) for node in whole if node.fits(count)]
             # Few enough nodes that all of them are named.
-            assert [(fit.free, fit.node_id) for fit in fits] == sorted(able), (org.name, tier, count)
+            found = [(fit.free, fit.node_id) for fit in fits.candidates]
+            assert found == sorted(able), (org.name, tier, count)
+            if fits.most is not None:
+                assert fits.most == max((node.free for node in whole), default=0)
+                assert not able
 
 
 @pytest.mark.parametrize("seed", range(3))
