@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection
 
 from compute.capacity import Share
@@ -78,6 +79,19 @@ class _Public:
     models: dict[UUID, GpuModel]
     shapes: dict[UUID, Shapes]
     answer: Availability
+    changed: dict[UUID, "_Changed"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """A node that changed since, as every organization sees it: what it had before and has now.
+
+    It stays so until another transaction marks it: no hold is there, and it was heard from.
+    """
+
+    mark: int
+    before: list[tuple[UUID, str]]
+    now: list[Surveyed]
 
 
 class _Memory:
@@ -113,7 +127,7 @@ def availability(organization_id: UUID) -> Availability:
         kept = _Memory.answers.get(asker)
         if kept is not None and kept[0] == found:
             return kept[1]
-        answer = _with(public, found.stale | found.own, organization_id)
+        answer = _with(public, found, organization_id)
         if answer is not None:
             _keep(asker, found, answer)
             return answer
@@ -157,28 +171,67 @@ def shapes_of(version: UUID) -> dict[UUID, Shapes] | None:
     return None if public is None else public.shapes
 
 
-def _with(public: _Public, node_ids: Iterable[UUID], organization_id: UUID) -> Availability | None:
-    """The offers with those nodes as they are now for the organization; None when they were replaced
-    meanwhile.
+def _with(public: _Public, found: Freshness, organization_id: UUID) -> Availability | None:
+    """The offers with what is stale or reserved to the organization as it is now for it; None when they were
+    replaced meanwhile. What was surveyed since it changed last is not surveyed again.
     """
-    touched = list(node_ids)
-    surveyed = survey_nodes(organization_id, touched)
+    known = {
+        node_id: public.changed[node_id]
+        for node_id, mark in found.marks.items()
+        if node_id in public.changed and public.changed[node_id].mark == mark
+    }
+    for node_id in found.own | found.other:
+        known.pop(node_id, None)
+    asked = list((found.stale | found.own) - known.keys())
+    surveyed = survey_nodes(organization_id, asked) if asked else []
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT s.version, offer.gpu_model_id, offer.shape FROM compute_availabilitystate s "
-            "LEFT JOIN compute_nodeoffer offer ON offer.node_id = ANY(%s)",
-            [touched],
-        )
-        before = cursor.fetchall()
-    if not before or before[0][0] != public.version:
+        cursor.execute(_BEFORE, [asked])
+        rows = cursor.fetchall()
+    if not rows or rows[0][0] != public.version:
         return None
+    before = [(node_id, model_id, shape) for _, node_id, model_id, shape, _ in rows if model_id is not None]
+    if not connection.in_atomic_block:
+        _learn(public, found, surveyed, before, {node_id for _, node_id, _, _, held in rows if held})
+    gone = [(model_id, shape) for _, model_id, shape in before]
+    for each in known.values():
+        gone += each.before
+        surveyed += each.now
     shapes = dict(public.shapes)
-    for model_id in {model_id for _, model_id, _ in before if model_id is not None}:
+    for model_id in {model_id for model_id, _ in gone}:
         shapes[model_id] = shapes[model_id].copy()
-    for _, model_id, shape in before:
-        if model_id is not None:
-            shapes[model_id][shape] -= 1
+    for model_id, shape in gone:
+        shapes[model_id][shape] -= 1
     return _answer(public.models, shapes, surveyed)
+
+
+_BEFORE = f"""
+SELECT s.version, asked.id, offer.gpu_model_id, offer.shape, EXISTS (
+    SELECT FROM nodes_hold hold
+    WHERE hold.node_id = asked.id AND (upper_inf(hold.term) OR upper(hold.term) > {settings.CLOCK_SQL}))
+FROM compute_availabilitystate s
+LEFT JOIN unnest(%s::uuid[]) asked (id) ON true
+LEFT JOIN compute_nodeoffer offer ON offer.node_id = asked.id
+"""  # noqa: S608  (a setting)
+
+
+def _learn(
+    public: _Public,
+    found: Freshness,
+    surveyed: Iterable[Surveyed],
+    before: Iterable[tuple[UUID, UUID, str]],
+    held: set[UUID],
+) -> None:
+    """Keep how changed nodes are, where only another change can make it otherwise."""
+    now: dict[UUID, list[Surveyed]] = {}
+    for row in surveyed:
+        now.setdefault(row.node_id, []).append(row)
+    had: dict[UUID, list[tuple[UUID, str]]] = {}
+    for node_id, model_id, shape in before:
+        had.setdefault(node_id, []).append((model_id, shape))
+    for node_id, mark in found.marks.items():
+        rows = now.get(node_id)
+        if rows and all(row.online for row in rows) and node_id not in held | found.own | found.other:
+            public.changed[node_id] = _Changed(mark, had.get(node_id, []), rows)
 
 
 def _answer(

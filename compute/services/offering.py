@@ -31,7 +31,10 @@ class Freshness:
 
     version: UUID
     stale: frozenset[UUID]
-    marks: frozenset[int]  # the transactions that made them so, which tell one change of a node from the next
+    marks: dict[
+        UUID, int
+    ]  # the transactions that made them so, which tell one change of a node from the next
+    other: frozenset[UUID]  # stale for another reason than a change
     own: frozenset[UUID]
     usable: bool  # false: they are to be brought up to date before anything is read
 
@@ -49,7 +52,8 @@ def freshness(organization_id: UUID) -> Freshness | None:
     return Freshness(
         version=version,
         stale=frozenset(stale),
-        marks=frozenset(marks),
+        marks=dict(zip(stale, marks, strict=False)),
+        other=frozenset(stale[len(marks) :]),
         own=frozenset(own),
         usable=not unusable and len(stale) <= MOST_STALE and EVERY_NODE not in stale,
     )

@@ -78,6 +78,7 @@ class Surveyed:
     own: bool
     own_sizes: tuple[int, ...]
     own_released: bool
+    online: bool
 
 
 @lru_cache(maxsize=4096)
@@ -233,5 +234,5 @@ def survey_nodes(organization_id: UUID, node_ids: Sequence[UUID] | None) -> list
 
 
 def _surveyed(row: tuple[Any, ...]) -> Surveyed:
-    node_id, model_id, _, shape, own, own_sizes, own_released = row
-    return Surveyed(node_id, model_id, shape, own, tuple(own_sizes), own_released)
+    node_id, model_id, online, shape, own, own_sizes, own_released = row
+    return Surveyed(node_id, model_id, shape, own, tuple(own_sizes), own_released, online)

@@ -206,6 +206,33 @@ def test_reading_surveys_nothing_twice(committed: World, monkeypatch: pytest.Mon
     check(world)
 
 
+def test_only_what_changed_since_it_was_surveyed_is_surveyed_again(
+    committed: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = committed
+    other = factories.node(world.provider, 4)
+    offering.refresh()
+    surveyed: list[set[Any]] = []
+
+    def spy(organization_id: Any, node_ids: Any) -> Any:
+        surveyed.append(set(node_ids))
+        return survey_nodes(organization_id, node_ids)
+
+    monkeypatch.setattr(service, "survey_nodes", spy)
+    for node in (world.node, other):
+        world.vm(world.provider, nodeId=str(node.pk))
+    assert service.availability(world.buyer.pk).models[0].free == 10
+    world.vm(world.provider, nodeId=str(other.pk))
+    assert service.availability(world.tenant.pk).models[0].free == 9
+    assert surveyed == [{world.node.pk, other.pk}, {other.pk}]
+    # Where something is reserved the clock changes what there is, so that node is looked at each time.
+    world.reserve(0, 1)
+    world.vm(world.provider, nodeId=str(other.pk))
+    check(world)
+    monkeypatch.undo()
+    check(world)
+
+
 def test_the_database_may_cut_the_connection_that_asks(committed: World) -> None:
     world = committed
     offering.refresh()
