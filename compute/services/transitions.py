@@ -76,7 +76,10 @@ def move_all(
     elif target == states.DEPLOYING:
         values["started_at"] = values["interrupted_at"] = None
     rows = Workload.objects.filter(
-        pk__in=befores, status__in={workload.status for workload in workloads} & set(states.sources(target))
+        pk__in=befores,
+        status__in={workload.status for workload in workloads} & set(states.sources(target)),
+        # One that has deployed elsewhere meanwhile, and stopped there, has its disk there.
+        node__in={workload.node_id for workload in workloads},
     )
     if rows.update(**values) != len(befores):
         raise Conflict(

@@ -4,14 +4,18 @@ import base64
 import struct
 
 import pytest
+from django.db import transaction
 
 from compute import states
 from compute.models import Claim, SshKey, Workload
 from compute.services.claims import claims_on
 from compute.services.eviction import evict
+from compute.services.transitions import move
 from nodes.services.locking import locked
+from openrelay import clock
 from openrelay.audit.actor import SYSTEM
 from openrelay.audit.models import AuditEvent
+from openrelay.errors import Conflict
 from tests import factories
 from tests.compute.conftest import World, refused, state
 
@@ -112,6 +116,18 @@ def test_an_eviction_ends_each_live_workload_once_and_skips_the_gone(world: Worl
     assert (event.reason, event.organization_id) == ("wanted back", world.buyer.pk)
     assert event.before["status"] == "running"
     assert claims_on(world.node) == []
+
+
+def test_a_change_is_of_the_state_and_the_node_that_were_read(world: World) -> None:
+    made = world.running(world.buyer)
+    world.says((made, "stopped"))
+    made.refresh_from_db()
+    elsewhere = factories.node(world.provider, 2)
+    Workload.objects.filter(pk=made.pk).update(node=elsewhere)
+    with pytest.raises(Conflict, match="changed meanwhile"), transaction.atomic():
+        move(made, "deploying", reason="", actor=SYSTEM, at=clock.read())
+    made.refresh_from_db()
+    assert (made.status, made.node_id) == ("stopped", elsewhere.pk)
 
 
 def test_the_table_of_states_is_what_the_design_says() -> None:
