@@ -130,3 +130,18 @@ _encode = json.JSONEncoder(default=str).encode
 def _columns(model: type[models.Model]) -> tuple[list[str], Callable[[models.Model], Row]]:
     fields = model._meta.concrete_fields
     return [field.column for field in fields], attrgetter(*[field.attname for field in fields])
+
+
+def fresh_as_json(model: type[models.Model], **given: Any) -> str:
+    """The row of a new instance, as `as_json` gives it, without making the instance: `given` by column, else
+    the fields' defaults. What has a default that is called has to be given.
+    """
+    return _encode({**_defaults(model), **given})
+
+
+@cache
+def _defaults(model: type[models.Model]) -> dict[str, Any]:
+    return {
+        field.column: None if field.has_default() and callable(field.default) else field.get_default()
+        for field in model._meta.concrete_fields
+    }

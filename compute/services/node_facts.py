@@ -6,6 +6,7 @@ The question is a function in the database, where its plan is kept: everybody wa
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -100,7 +101,7 @@ def node_facts(
 
 def _facts(held: LockedNode, read: list[Any]) -> NodeFacts:
     heard, units, failed, holds, models, guests, claims, occupancies, disk_gb, cents = read
-    known = {row[0]: partly(GpuModel, _MODEL, [UUID(row[0]), *row[1:]]) for row in models or ()}
+    known = {row[0]: _model(*row) for row in models or ()}
     there = {row[0]: _guest(row) for row in guests or ()}
     ids = {row[0]: UUID(row[0]) for row in units or ()}
     kept = {row[0]: _held(held, row) for row in holds or ()}
@@ -124,6 +125,11 @@ def _facts(held: LockedNode, read: list[Any]) -> NodeFacts:
         disk_gb=disk_gb,
         cents={UUID(model_id): each for model_id, each in (cents or {}).items()},
     )
+
+
+@lru_cache(maxsize=256)
+def _model(model_id: str, name: str, manufacturer: str, vram_gb: int) -> GpuModel:
+    return partly(GpuModel, _MODEL, (UUID(model_id), name, manufacturer, vram_gb))
 
 
 def _guest(row: list[Any]) -> Guest:

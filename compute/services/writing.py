@@ -12,7 +12,8 @@ from uuid import UUID
 from compute.models import Run, Workload
 from openrelay.audit.services.record import INSERT_ONE, AuditEntry, insert_values
 from openrelay.errors import Invalid
-from openrelay.rows import array, as_json, query
+from openrelay.ids import new_id
+from openrelay.rows import array, as_json, fresh_as_json, query
 
 # A unit, and the hold by whose audience it is had; None for what is open to others too.
 Right = tuple[UUID, UUID | None]
@@ -74,8 +75,16 @@ def insert_run(workload: Workload, number: int, units: Sequence[Right], at: date
 
 
 def _begun(workload: Workload, number: int, units: Sequence[Right], at: datetime) -> dict[str, Any]:
+    run = fresh_as_json(
+        Run,
+        id=new_id(),
+        workload_id=workload.pk,
+        node_id=workload.node_id,
+        number=number,
+        created_at=at,
+    )
     return {
-        "run": as_json(Run(workload=workload, node=workload.node, number=number, created_at=at)),
+        "run": run,
         "units": array(unit_id for unit_id, _ in units),
         "holds": array(hold_id for _, hold_id in units),
     }
