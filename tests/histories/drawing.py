@@ -174,39 +174,38 @@ def _hardware(change: str, how: str = "next") -> tuple[Any, ...]:
     return "inventory", 0, 0, change, how
 
 
-OPENING = st.sampled_from(
-    [
-        (),
-        (_CONTRACT, _RELEASE, _SPOT, _OBEY),
-        (_CONTRACT, _OWN, _OBEY, _STOP, _OWN),
-        (_OWNERS_SPOT, _OWNERS_SPOT, _CONTRACT, _OBEY, _OWN),
-        (_OWNERS, _OWNERS, _OWNERS, _CONTRACT, _OWN),
-        (_CONTRACT, ("inventory", 0, 2, "model", "next"), _OWN, _SPOT),
-        (_CONTRACT, _RELEASE, ("inventory", 0, 0, "unhealthy", "next"), _OWNERS_SPOT, _OWN),
-        (_ORDINARY, _OBEY, ("obey", 1), _STOP, _RESTART, _OWNERS),
-        (("create_pod", "buyer", 1, 0, None), ("obey", 2), ("fall_silent", 0), _ORDINARY),
-        (("race", (_ORDINARY, _ORDINARY, _SPOT)), ("race", (_OWNERS, _OWNERS_SPOT))),
-        (_CONTRACT, _RELEASE, ("race", (_SPOT, ("reclaim", 0, frozenset({0, 1}), False, 0)))),
-        (_OWNERS, _OBEY, _OWNERS, _OBEY, _said("failed", "older"), _said("stopped"), _said("running")),
-        (_OWNERS, _OWNERS, _OBEY, _said("gone", "partial"), _said("gone"), _OWNERS),
-        (_CONTRACT, _hardware("gone", "older"), _hardware("gone"), ("reaffirm", 0, 0), _hardware("back")),
-        (_CONTRACT, _hardware("gone", "partial"), _hardware("unsold"), _OWN, _hardware("unsold"), _OWN),
-        (_OWNERS_SPOT, _OWNERS_SPOT, _OWNERS, _CONTRACT, ("reclaim", 0, frozenset({0}), False, 0)),
-        (
-            _FOR_AN_HOUR,
-            ("release", 0, frozenset({0}), 1),
-            ("wait", 10800),
-            ("reclaim", 0, frozenset({0}), False, 1),
-        ),
-        (
-            _OWNERS,
-            _OBEY,
-            ("set_price", MODELS[0], "community", 7),
-            _OWNERS,
-            ("fall_silent", 0),
-            ("wait", 100),
-        ),
-        (_REPEATED, _REPEATED, ("fall_silent", 0), ("wait", 100), _OWNERS, ("sweep",)),
-        (("make_key", GRANTS[2], 0), ("revoke_key", 0, 0), ("make_key", BEYOND, 0)),
-    ]
+OPENINGS: tuple[tuple[Any, ...], ...] = (
+    (),
+    (_CONTRACT, _RELEASE, _SPOT, _OBEY),
+    (_CONTRACT, _OWN, _OBEY, _STOP, _OWN),
+    (_OWNERS_SPOT, _OWNERS_SPOT, _CONTRACT, _OBEY, _OWN),
+    (_OWNERS, _OWNERS, _OWNERS, _CONTRACT, _OWN),
+    (_CONTRACT, ("inventory", 0, 2, "model", "next"), _OWN, _SPOT),
+    (_CONTRACT, _RELEASE, ("inventory", 0, 0, "unhealthy", "next"), _OWNERS_SPOT, _OWN),
+    (_ORDINARY, _OBEY, ("obey", 1), _STOP, _RESTART, _OWNERS),
+    (("create_pod", "buyer", 1, 0, None), ("obey", 2), ("fall_silent", 0), _ORDINARY),
+    (("race", (_ORDINARY, _ORDINARY, _SPOT)), ("race", (_OWNERS, _OWNERS_SPOT))),
+    (_CONTRACT, _RELEASE, ("race", (_SPOT, ("reclaim", 0, frozenset({0, 1}), False, 0)))),
+    (_OWNERS, _OBEY, _OWNERS, _OBEY, _said("failed", "older"), _said("stopped"), _said("running")),
+    (_OWNERS, _OWNERS, _OBEY, _said("gone", "partial"), _said("gone"), _OWNERS),
+    (_CONTRACT, _hardware("gone", "older"), _hardware("gone"), ("reaffirm", 0, 0), _hardware("back")),
+    (_CONTRACT, _hardware("gone", "partial"), _hardware("unsold"), _OWN, _hardware("unsold"), _OWN),
+    (_OWNERS_SPOT, _OWNERS_SPOT, _OWNERS, _CONTRACT, ("reclaim", 0, frozenset({0}), False, 0)),
+    (
+        _FOR_AN_HOUR,
+        ("release", 0, frozenset({0}), 1),
+        ("wait", 10800),
+        ("reclaim", 0, frozenset({0}), False, 1),
+    ),
+    (
+        _OWNERS,
+        _OBEY,
+        ("set_price", MODELS[0], "community", 7),
+        _OWNERS,
+        ("fall_silent", 0),
+        ("wait", 100),
+    ),
+    (_REPEATED, _REPEATED, ("fall_silent", 0), ("wait", 100), _OWNERS, ("sweep",)),
+    (("make_key", GRANTS[2], 0), ("revoke_key", 0, 0), ("make_key", BEYOND, 0)),
 )
+OPENING = st.sampled_from(OPENINGS)
