@@ -2,6 +2,8 @@
 
 import base64
 import struct
+from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import transaction
@@ -89,6 +91,41 @@ def test_the_list_pages_filters_and_leaves_out_others(world: World) -> None:
     assert walked == names()
     for bad in ({"limit": 0}, {"cursor": "x"}, {"status": "flying"}, {"nodeId": "x"}, {"colour": "red"}):
         refused(client.get(path, bad), 400, "VALIDATION_ERROR")
+
+
+def test_a_walk_sees_every_vm_of_one_moment_once_whatever_comes_between(world: World) -> None:
+    first = world.vm(world.buyer)
+    at = first.created_at
+
+    def more(number: int) -> set[str]:
+        made = [
+            Workload(
+                id=uuid4(),
+                organization=world.buyer,
+                name="of one moment",
+                node=world.node,
+                status="terminated",
+                disk_size_gb=100,
+                created_at=at,
+                updated_at=at,
+                terminated_at=at,
+            )
+            for _ in range(number)
+        ]
+        return {str(vm.pk) for vm in Workload.objects.bulk_create(made)}
+
+    there = {str(first.pk)} | more(999)
+    client, seen = world.client(world.buyer), []
+    query: dict[str, Any] = {"limit": 97}
+    while True:
+        page = client.get(f"/v1/orgs/{world.buyer.pk}/vms", query).json()
+        seen += [item["id"] for item in page["items"]]
+        if "nextCursor" not in page:
+            break
+        query["cursor"] = page["nextCursor"]
+        more(3)
+    assert len(seen) == len(set(seen))
+    assert there <= set(seen)
 
 
 def test_the_list_costs_the_same_for_one_and_for_eight(world: World, django_assert_num_queries) -> None:  # type: ignore[no-untyped-def]
