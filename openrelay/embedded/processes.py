@@ -37,6 +37,20 @@ def die_with_parent(number: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
+def interrupted(pid: int) -> bool:
+    """Whether the make `pid` was sent SIGINT and now waits in its handler for what it runs, which it does not
+    tell: it takes it that a terminal told everybody. False where that cannot be seen.
+    """
+    if not LINUX:
+        return False
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    blocked = next((line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:")), "0")
+    return bool(int(blocked, 16) >> (signal.SIGINT - 1) & 1)
+
+
 def start(program: Program) -> subprocess.Popen[bytes]:
     """Start `program` in a session of its own, so that a Ctrl-C reaches only us, and we end it in order."""
     program.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

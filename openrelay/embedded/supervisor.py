@@ -37,8 +37,12 @@ def _say(what: str) -> None:
 class Supervisor:
     """One run of one home."""
 
-    def __init__(self, home: Home, environ: dict[str, str]) -> None:
+    def __init__(self, home: Home, environ: dict[str, str], make: int | None = None) -> None:
         self.home = home
+        # The process to follow, and when it is looked at next.
+        self.make = make
+        self.make_interrupted = False
+        self.look_at = time.monotonic() + 1
         self.given = environ
         self.children = Children(home, _say)
         self.asked = 0
@@ -76,6 +80,13 @@ class Supervisor:
             self.asked_at = time.monotonic()
 
     def _pause(self, seconds: float = 0.05) -> None:
+        if self.make is not None and time.monotonic() >= self.look_at:
+            self.look_at = time.monotonic() + 1
+            before, self.make_interrupted = self.make_interrupted, processes.interrupted(self.make)
+            # Twice in a row: a make that only just started us may block signals for a moment too.
+            if before and self.make_interrupted:
+                self.make = None
+                self._ask(signal.SIGINT, None)
         if self.asked:
             raise Stopped
         self.children.tend()
@@ -325,11 +336,13 @@ def home_path(environ: dict[str, str]) -> Path:
 def main() -> int:
     """Run the home that the environment names; returns the exit code."""
     environ = dict(os.environ)
+    make = None
     if "--follow-parent" in sys.argv[1:]:
         # Run by make: a make that is killed cannot say so, and must not leave everything running unseen.
         processes.die_with_parent(signal.SIGTERM)
+        make = os.getppid()
     try:
-        return Supervisor(Home(home_path(environ)), environ).run()
+        return Supervisor(Home(home_path(environ)), environ, make).run()
     except (AlreadyRunning, HomeError) as error:
         print(error, file=sys.stderr)
         return 1

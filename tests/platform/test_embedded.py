@@ -305,3 +305,33 @@ def test_the_database_wants_a_password(home):
             assert home.remembered_secret("postgresPassword") not in log
         finally:
             children.stop(lambda: False)
+
+
+@pytest.mark.skipif(not processes.LINUX, reason="only Linux shows which signals a process blocks")
+def test_a_make_that_is_interrupted_alone_is_noticed(tmp_path):
+    makefile = tmp_path / "Makefile"
+    makefile.write_text("up:\n\t@echo up; exec sleep 60\n")
+    make = subprocess.Popen(
+        ["make", "-f", str(makefile)],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+    def becomes(wanted):
+        deadline = time.monotonic() + 5
+        while processes.interrupted(make.pid) != wanted and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return processes.interrupted(make.pid) == wanted
+
+    try:
+        assert make.stdout.readline() == b"up\n"
+        # It blocks signals for a moment around starting what it runs.
+        assert becomes(False)
+        make.send_signal(signal.SIGINT)
+        assert becomes(True)
+        assert make.poll() is None
+    finally:
+        processes.signal_group(make.pid, signal.SIGKILL)
+        make.wait()
+    assert not processes.interrupted(make.pid)
