@@ -39,10 +39,10 @@ BEGIN
                coalesce(array_agg(unit.gpu_count) FILTER (WHERE held.released), '{}') AS on_market
         FROM nodes_gpuunit unit
         LEFT JOIN LATERAL (
-            -- A hold that needs review is on no market.
+            -- A hold that needs review is on no market. A unit in a hold has the hold's term.
             SELECT held.released AND hold.topology_gen = host.topology_gen AS released
-            FROM nodes_holdunit held JOIN nodes_hold hold ON hold.id = held.hold_id
-            WHERE held.unit_id = unit.id AND held.term @> at
+            FROM nodes_hold hold JOIN nodes_holdunit held ON held.hold_id = hold.id
+            WHERE hold.node_id = asked.id AND hold.term @> at AND held.unit_id = unit.id
             OFFSET 0
         ) held ON true
         WHERE host.takes_work AND host.heard AND unit.node_id = asked.id
@@ -95,11 +95,11 @@ BEGIN
         SELECT c.node_id FROM compute_nodechange c WHERE c.xid < highest AND c.xid = ANY(compute_unseen(taken))
         LIMIT most
     );
-    -- Of another cluster, or of a clock that was set back; not looked after for a while, or a hold has begun or
-    -- ended; too much has changed, or every node has.
+    -- Not so of another cluster, or of a clock that was set back; when nobody brought the offers up to date for
+    -- long, or a hold has begun or ended; when too much has changed, or every node has.
     usable := highest <= pg_snapshot_xmax(seen_now::pg_snapshot)::text::bigint
         AND state.surveyed_at <= at + interval '1 second'
-        AND state.checked_at >= at - interval '15 seconds'
+        AND state.checked_at >= at - interval '60 seconds'
         AND coalesce(state.next_term_at > at, true)
         AND cardinality(told) < most
         AND NOT '00000000-0000-0000-0000-000000000000' = ANY(told);
@@ -194,51 +194,45 @@ BEGIN
     END IF;
 END $$;
 """
-# All that placing on a locked node goes by, as of the statement: whether the node was heard from, its units, who
-# has a claim or may be on them, its GPU models, its guests, and the GB of the disks on it but for that of
-# `without`. `compute.services.node_facts` reads it.
+# All that placing on a locked node goes by, as of the statement: whether the node was heard from, its units and
+# their GPU models, the guests that may be there, which of them has a claim on or may be on which unit, and the GB
+# of the disks there but for that of `without`. `compute.services.node_facts` reads it.
 ON_NODE = """
 CREATE FUNCTION compute_on_node(
     node uuid, at timestamptz, grace interval, without uuid,
-    OUT heard boolean, OUT units json, OUT models json, OUT guests json, OUT disk_gb bigint
+    OUT heard boolean, OUT units json, OUT failed json, OUT holds json, OUT models json, OUT guests json,
+    OUT claims json, OUT occupancies json, OUT disk_gb bigint
 ) LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
     heard := EXISTS (
         SELECT FROM nodes_nodeheartbeat beat WHERE beat.node_id = node AND beat.seen_at > at - grace);
-    units := (
-        SELECT json_agg(json_build_array(
-            unit.id, unit.address, unit.alloc_class, unit.gpu_model_id, unit.gpu_count, unit.sellable,
-            unit.not_sellable_reason, unit.gone_at,
-            (SELECT json_agg(gpu.address ORDER BY gpu.address) FROM nodes_gpu gpu
-             WHERE gpu.unit_id = unit.id AND gpu.failed_at IS NOT NULL),
-            (SELECT json_build_array(hold.id, hold.topology_gen, held.released, ARRAY(
-                 SELECT kept.organization_id FROM nodes_holdaudience kept WHERE kept.hold_id = hold.id))
-             FROM nodes_holdunit held JOIN nodes_hold hold ON hold.id = held.hold_id
-             WHERE held.unit_id = unit.id AND held.term @> at),
-            (SELECT json_build_array(vm.id, vm.tier, vm.created_at)
-             FROM compute_claim claim JOIN compute_workload vm ON vm.id = claim.workload_id
-             WHERE claim.unit_id = unit.id),
-            (SELECT json_agg(json_build_array(run.id, run.workload_id) ORDER BY occupancy.id)
-             FROM compute_occupancy occupancy JOIN compute_run run ON run.id = occupancy.run_id
-             WHERE occupancy.unit_id = unit.id AND occupancy.closed_at IS NULL)
-        ) ORDER BY unit.address)
-        FROM nodes_gpuunit unit WHERE unit.node_id = node
-    );
-    models := (
-        SELECT json_agg(json_build_array(model.id, model.name, model.manufacturer, model.vram_gb))
-        FROM nodes_gpumodel model
-        WHERE model.id IN (SELECT unit.gpu_model_id FROM nodes_gpuunit unit WHERE unit.node_id = node)
-    );
-    guests := (
-        SELECT json_agg(json_build_array(
-            run.id, vm.id, vm.guest_mem_mb, vm.guest_vcpu, vm.disk_size_gb, vm.status))
-        FROM compute_run run JOIN compute_workload vm ON vm.id = run.workload_id
-        WHERE run.node_id = node AND run.closed_at IS NULL
-    );
-    disk_gb := (
-        SELECT coalesce(sum(vm.disk_size_gb), 0) FROM compute_workload vm
-        WHERE vm.node_id = node AND vm.status <> 'terminated' AND vm.id IS DISTINCT FROM without
-    );
+    SELECT json_agg(json_build_array(
+               unit.id, unit.address, unit.alloc_class, unit.gpu_model_id, unit.gpu_count, unit.sellable,
+               unit.gone_at IS NOT NULL) ORDER BY unit.address)
+    INTO units FROM nodes_gpuunit unit WHERE unit.node_id = node;
+    SELECT json_agg(json_build_array(gpu.unit_id, gpu.address) ORDER BY gpu.address)
+    INTO failed FROM nodes_gpuunit unit JOIN nodes_gpu gpu ON gpu.unit_id = unit.id AND gpu.failed_at IS NOT NULL
+    WHERE unit.node_id = node;
+    -- A unit in a hold has the hold's term.
+    SELECT json_agg(json_build_array(held.unit_id, hold.id, hold.topology_gen, held.released, ARRAY(
+               SELECT kept.organization_id FROM nodes_holdaudience kept WHERE kept.hold_id = hold.id)))
+    INTO holds FROM nodes_hold hold JOIN nodes_holdunit held ON held.hold_id = hold.id
+    WHERE hold.node_id = node AND hold.term @> at;
+    SELECT json_agg(json_build_array(model.id, model.name, model.manufacturer, model.vram_gb))
+    INTO models FROM nodes_gpumodel model
+    WHERE model.id IN (SELECT unit.gpu_model_id FROM nodes_gpuunit unit WHERE unit.node_id = node);
+    SELECT json_agg(json_build_array(
+               run.id, vm.id, vm.guest_mem_mb, vm.guest_vcpu, vm.disk_size_gb, vm.status, vm.tier, vm.created_at))
+    INTO guests FROM compute_run run JOIN compute_workload vm ON vm.id = run.workload_id
+    WHERE run.node_id = node AND run.closed_at IS NULL;
+    SELECT json_agg(json_build_array(claim.unit_id, claim.run_id))
+    INTO claims FROM compute_claim claim WHERE claim.node_id = node;
+    SELECT json_agg(json_build_array(occupancy.unit_id, occupancy.run_id) ORDER BY occupancy.id)
+    INTO occupancies FROM compute_occupancy occupancy
+    WHERE occupancy.node_id = node AND occupancy.closed_at IS NULL;
+    SELECT coalesce(sum(vm.disk_size_gb), 0)
+    INTO disk_gb FROM compute_workload vm
+    WHERE vm.node_id = node AND vm.status <> 'terminated' AND vm.id IS DISTINCT FROM without;
 END $$;
 """
 
