@@ -13,16 +13,18 @@ from compute.models import Run, Workload
 from openrelay.audit.services.record import INSERT_ONE, AuditEntry, insert_values
 from openrelay.errors import Invalid
 from openrelay.ids import new_id
-from openrelay.rows import array, as_json, fresh_as_json, query
+from openrelay.rows import array, as_json, columns, fresh_as_json, query
 
 # A unit, and the hold by whose audience it is had; None for what is open to others too.
 Right = tuple[UUID, UUID | None]
 
-# A run, with a claim on each unit; what a run has a claim on, it may be on. Rows come as JSON: a value for
-# every column, in one parameter.
-_BEGIN = """
+# Rows come as JSON, in one parameter: a value for every column that this code knows. Others, which a newer
+# release may have added already, have their defaults.
+_ROW = "({columns}) SELECT {columns} FROM json_populate_record"
+# A run, with a claim on each unit; what a run has a claim on, it may be on.
+_BEGIN = f"""
 run AS (
-    INSERT INTO compute_run SELECT * FROM json_populate_record(NULL::compute_run, %(run)s::json)
+    INSERT INTO compute_run {_ROW.format(columns=columns(Run))}(NULL::compute_run, %(run)s::json)
     RETURNING id, workload_id, node_id, created_at
 ), claims AS (
     INSERT INTO compute_claim (unit_id, hold_id, workload_id, run_id, node_id, created_at)
@@ -33,10 +35,11 @@ run AS (
     INSERT INTO compute_occupancy (unit_id, run_id, node_id, opened_at, closed_by, override_reason)
     SELECT claims.unit_id, run.id, run.node_id, run.created_at, '', '' FROM claims, run
 )
-"""
+"""  # noqa: S608  (names of our own models)
 _INSERT = f"""
 WITH vm AS (
-    INSERT INTO compute_workload SELECT * FROM json_populate_record(NULL::compute_workload, %(vm)s::json)
+    INSERT INTO compute_workload {_ROW.format(columns=columns(Workload))}
+        (NULL::compute_workload, %(vm)s::json)
     RETURNING id
 ), attached AS (
     INSERT INTO compute_workloadsshkey (workload_id, ssh_key_id)

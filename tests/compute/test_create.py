@@ -4,6 +4,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from compute.models import Claim, GpuPrice, Occupancy, Workload
 from nodes.inventory import MOST_RAM_MB
@@ -368,3 +369,12 @@ def test_the_database_refuses_a_second_claim_whatever_a_script_does(world: World
     run = other.runs.get()
     with pytest.raises(IntegrityError), transaction.atomic():
         Claim.objects.create(unit=unit, workload=other, run=run, node=world.node, created_at=Now())
+
+
+def test_a_column_that_a_newer_release_added_keeps_its_default(world: World) -> None:
+    """While one release replaces another, the older one's processes still place."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        for table in ("compute_workload", "compute_run"):
+            cursor.execute(f"ALTER TABLE {table} ADD COLUMN added text NOT NULL DEFAULT 'new'")
+    assert world.ask(world.buyer).status_code == 200
