@@ -313,6 +313,8 @@ def test_a_make_that_is_interrupted_alone_is_noticed(tmp_path):
     makefile.write_text("up:\n\t@echo up; exec sleep 60\n")
     make = subprocess.Popen(
         ["make", "-f", str(makefile)],
+        # Below another make, as here under `make test`, it would speak of folders first.
+        env={name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
         stdout=subprocess.PIPE,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
