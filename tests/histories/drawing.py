@@ -159,6 +159,7 @@ _SPOT = ("create", "buyer", "spot", 1, None, None, 0, None)
 _ORDINARY = ("create", "buyer", "community", 1, None, None, 0, None)
 _OWNERS = ("create", "provider", "community", 1, 0, None, 0, None)
 _OWNERS_SPOT = ("create", "provider", "spot", 1, 0, None, 0, None)
+_OPERATORS = ("create", "platform", "community", 1, 0, None, 0, None)
 _OBEY, _STOP, _RESTART = ("obey", 0), ("stop", 0, 0), ("restart", 0, 0)
 _FOR_AN_HOUR = ("reserve", 0, frozenset({0, 1}), ("tenant",), ("manager",), None, 1, 0, None)
 _REPEATED = ("create", "buyer", "spot", 1, None, None, 0, "first")
@@ -180,7 +181,7 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
     (_CONTRACT, _OWN, _OBEY, _STOP, _OWN),
     (_OWNERS_SPOT, _OWNERS_SPOT, _CONTRACT, _OBEY, _OWN),
     (_OWNERS, _OWNERS, _OWNERS, _CONTRACT, _OWN),
-    (_CONTRACT, ("inventory", 0, 2, "model", "next"), _OWN, _SPOT),
+    (_CONTRACT, ("inventory", 0, 2, "model", "next"), _OWN, _SPOT, _OPERATORS, _OPERATORS),
     (_CONTRACT, _RELEASE, ("inventory", 0, 0, "unhealthy", "next"), _OWNERS_SPOT, _OWN),
     (_ORDINARY, _OBEY, ("obey", 1), _STOP, _RESTART, _OWNERS),
     (("create_pod", "buyer", 1, 0, None), ("obey", 2), ("fall_silent", 0), _ORDINARY),
