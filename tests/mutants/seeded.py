@@ -131,9 +131,9 @@ MUTANTS = (
     _one(
         "row-failed-gpu",
         "nothing starts on a failed GPU",
-        _SURVEY,
-        "return not self.not_reservable_reason",
-        "return not self.unit.not_reservable_reason",
+        "compute/services/node_facts.py",
+        "usable = for_sale and not failed and alloc_class",
+        "usable = for_sale and alloc_class",
     ),
     _one(
         "row-unsold",
