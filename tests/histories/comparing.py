@@ -58,6 +58,8 @@ def compare_all(model: Model, real: Real) -> None:
         _listed(model, real, org)
     for node in model.nodes:
         _contracts(model, real, node)
+    for workload in model.workloads.values():
+        _costs(model, real, workload)
 
 
 def compare_announcements(model: Model) -> None:
@@ -228,6 +230,10 @@ def _burn(model: Model, real: Real, turn: int) -> None:
         return
     running = [workload for workload in model.workloads.values() if workload.rate is not None]
     workload = running[turn % len(running)] if running else list(model.workloads.values())[-1]
+    _costs(model, real, workload)
+
+
+def _costs(model: Model, real: Real, workload: Workload) -> None:
     row = real.read(f"/v1/vms/{workload.id}/burn", workload.org)
     wanted = model.burn(workload)
     _same(f"what {workload.id} costs", {name: row[name] for name in wanted}, wanted)
