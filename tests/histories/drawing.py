@@ -178,6 +178,7 @@ def _hardware(change: str, how: str = "next") -> tuple[Any, ...]:
 OPENINGS: tuple[tuple[Any, ...], ...] = (
     (),
     (_CONTRACT, _RELEASE, _SPOT, _OBEY),
+    (_CONTRACT, _OWNERS_SPOT, _SPOT),
     (_CONTRACT, _RELEASE, _OWNERS, ("inventory", 0, 2, "model", "next"), _OWNERS_SPOT),
     (_OWNERS, _OBEY, ("fall_silent", 0), ("wait", 100), ("sweep",)),
     (_CONTRACT, _OWN, _OBEY, _STOP, _OWN),
