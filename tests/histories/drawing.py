@@ -178,7 +178,17 @@ def _hardware(change: str, how: str = "next") -> tuple[Any, ...]:
 OPENINGS: tuple[tuple[Any, ...], ...] = (
     (),
     (_CONTRACT, _RELEASE, _SPOT, _OBEY),
-    (_CONTRACT, _OWNERS_SPOT, _SPOT),
+    (
+        _CONTRACT,
+        _OWNERS_SPOT,
+        _SPOT,
+        ("amend_end", 0, 3, 0),
+        _RELEASE,
+        ("reclaim", 0, frozenset({0}), True, 0),
+    ),
+    (_OWNERS_SPOT, _OWNERS_SPOT, _CONTRACT, ("reclaim_spot", 0, None, False, 0)),
+    (_OWNERS, _OBEY, _STOP, ("set_status", 0, "draining", 0), _OWNERS),
+    (("create_pod", "buyer", 1, 0, None), ("obey", 2), ("say", 2, ((0, "gone", ""),), "next")),
     (_CONTRACT, _RELEASE, _OWNERS, ("inventory", 0, 2, "model", "next"), _OWNERS_SPOT),
     (_OWNERS, _OBEY, ("fall_silent", 0), ("wait", 100), ("sweep",)),
     (_CONTRACT, _OWN, _OBEY, _STOP, _OWN),

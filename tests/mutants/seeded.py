@@ -285,8 +285,8 @@ MUTANTS = (
         "oldest-preempted",
         "of spot workloads the youngest give way",
         _PLACEMENT,
-        "if best is None or age > best[0]:",
-        "if best is None or age < best[0]:",
+        "for victim in sorted(sizes, key=lambda victim: (since[victim], victim), reverse=True):",
+        "for victim in sorted(sizes, key=lambda victim: (since[victim], victim)):",
     ),
     _one(
         "offline-node-placed",
