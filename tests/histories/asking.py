@@ -29,13 +29,11 @@ class Asking:
         self.natural = False  # whether everybody does only what is natural for them
 
     def asker(self, number: int, natural: str) -> str:
-        """Whoever it is natural for, or now and then anybody else."""
+        """Whoever it is natural for; now and then the newest credential (20), or anybody."""
+        if number < 20 or self.natural:
+            return natural
         everybody = list(self.model.credentials)
-        return (
-            natural
-            if number < 20 or self.natural
-            else everybody[(number * 7 + self.model.now.second) % len(everybody)]
-        )
+        return everybody[-1 if number == 20 else (number * 7 + self.model.now.second) % len(everybody)]
 
     def one(self, things: Any, number: int) -> Any:
         listed = list(things)

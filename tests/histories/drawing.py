@@ -220,6 +220,16 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
         ("wait", 100),
     ),
     (_REPEATED, _REPEATED, ("fall_silent", 0), ("wait", 100), _OWNERS, ("sweep",)),
-    (("make_key", GRANTS[2], 0), ("revoke_key", 0, 0), ("make_key", BEYOND, 0)),
+    (("make_key", GRANTS[0], 0), ("revoke_key", 0, 0), ("create", "tenant", "spot", 1, None, None, 20, None)),
+    (
+        ("create", "tenant", "spot", 1, None, None, 0, None),
+        ("make_role", 0, GRANTS[2], 0),
+        ("give_role", 0),
+        ("make_key", BEYOND, 20),
+        ("make_key", GRANTS[2], 20),
+        ("change_role", 0, GRANTS[1], 0),
+        ("stop", 0, 20),
+        ("detach", 0, 3, 0),
+    ),
 )
 OPENING = st.sampled_from(OPENINGS)
