@@ -33,11 +33,6 @@ class UnitFacts:
     held: Held | None
 
     @property
-    def usable(self) -> bool:
-        """Whether a workload could run here at all: present, for sale, of a known class, and healthy."""
-        return not self.not_reservable_reason
-
-    @property
     def not_reservable_reason(self) -> str:
         """Why its hardware cannot be reserved or sold, as a sentence's end; empty when it can."""
         return self.unit.why_not_reservable(self.failed)
