@@ -5,13 +5,12 @@ from typing import Any
 from compute import states
 from compute.models import Run, Workload
 from compute.services.cpu_room import CpuWanted, refuse_cpu
-from compute.services.place import refuse_named
+from compute.services.place import created, refuse_named
 from compute.services.prices import size_rate
 from compute.services.room import Refusal
-from compute.services.transitions import facts, move
+from compute.services.transitions import move
 from compute.services.writing import insert, insert_run
 from nodes.services.locking import LockedNode
-from openrelay.audit.services.record import AuditEntry
 from openrelay.identity.caller import Caller
 from openrelay.ids import new_id
 
@@ -81,21 +80,7 @@ def _write(held: LockedNode, caller: Caller, wanted: CpuWanted, *, named: bool) 
         updated_at=at,
         **wanted.details,
     )
-    entry = AuditEntry(
-        actor=caller.actor,
-        event="vm.created",
-        target_type="vm",
-        target_id=workload.pk,
-        org_id=workload.organization_id,
-        after={
-            **facts(workload),
-            "name": workload.name,
-            "tier": workload.tier,
-            "resourceSize": workload.resource_size,
-            **_placed(held),
-        },
-        at=at,
-    )
+    entry = created(caller, workload, resourceSize=workload.resource_size, **_placed(held))
     # It claims nothing: what it takes of the host is what is stamped on it.
     insert(workload, wanted.keys, (), entry)
     return workload

@@ -164,22 +164,21 @@ def _write(
         updated_at=at,
         **wanted.details,
     )
-    entry = AuditEntry(
+    insert(workload, wanted.keys, room.rights, created(caller, workload, **_placed(node, room)))
+    return workload
+
+
+def created(caller: Caller, workload: Workload, **placed: Any) -> AuditEntry:
+    """The audit event of a workload that is made; `placed` says where it went."""
+    return AuditEntry(
         actor=caller.actor,
         event="vm.created",
         target_type="vm",
         target_id=workload.pk,
         org_id=workload.organization_id,
-        after={
-            **facts(workload),
-            "name": workload.name,
-            "tier": workload.tier,
-            **_placed(node, room),
-        },
-        at=at,
+        after={**facts(workload), "name": workload.name, "tier": workload.tier, **placed},
+        at=workload.created_at,
     )
-    insert(workload, wanted.keys, room.rights, entry)
-    return workload
 
 
 def _placed(node: Node, room: Room) -> dict[str, Any]:
