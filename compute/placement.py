@@ -1,13 +1,15 @@
 """Which units a request may have, and which of them it gets. Pure: no database, no clock.
 
 `standing` is the table of who may place where, one unit at a time; `choose` meets a GPU count exactly by
-whole units of one GPU model; `sums` says which counts could be met.
+whole units of one GPU model; `fit` says how well a node of the public pool suits a count; `sums` which counts
+could be met.
 """
 
 import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -69,6 +71,11 @@ class Choice:
     victims: tuple[UUID, ...]
 
 
+# How many GPUs that are open to everybody a request would take on a node, and how many are open there at all:
+# the less, the better.
+Fit = tuple[int, int]
+
+
 class Placeable(Protocol):
     """What of a unit matters here: whether a workload could run on it at all, and the hold it is in."""
 
@@ -116,6 +123,23 @@ def choose(options: Iterable[Option], gpu_count: int) -> Choice | None:
         if found is not None and (best is None or found[0] < best[0]):
             best = found
     return best[1] if best else None
+
+
+# Most nodes of a fleet are alike, and a request compares very many.
+@lru_cache(maxsize=4096)
+def fit(sizes: tuple[int, ...], on_market: tuple[int, ...], gpu_count: int) -> Fit | None:
+    """How well a node's open units of one model suit a request for `gpu_count`; None when whole units there
+    do not add up to it.
+
+    `sizes` are those of units that are open to everybody, `on_market` those of units that are open to spot
+    alone, in GPUs.
+    """
+    for_all, for_spot = sums(sizes), sums(on_market)
+    at_least = max(0, gpu_count - sum(on_market))
+    for from_open in range(at_least, min(gpu_count, sum(sizes)) + 1):
+        if for_all >> from_open & 1 and for_spot >> (gpu_count - from_open) & 1:
+            return from_open, sum(sizes) + sum(on_market)
+    return None
 
 
 def sums(sizes: Iterable[int]) -> int:

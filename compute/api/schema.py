@@ -231,8 +231,9 @@ OPERATIONS = {
         tag="vms",
         summary="Create a VM",
         description="Creates a VM and claims whole GPU units of one node for it. Without `nodeId` it is "
-        "placed in the public pool, on the node that is left with the fewest free GPUs. With `nodeId` it "
-        "is placed there or refused: units that are reserved to the organization serve first, if need be "
+        "placed in the public pool, on the node that is left with the fewest free GPUs; at tier `spot` first "
+        "where it takes the fewest GPUs that are not on the spot market alone. With `nodeId` it is placed "
+        "there or refused: units that are reserved to the organization serve first, if need be "
         "by ending spot VMs on them, and only for what they cannot cover the node's free unreserved ones.\n\n"
         "With `resourceSize` instead of GPUs it is a VM without: placed where it is least in the way of "
         "GPUs, and never on memory, CPUs or disk that reserved GPUs start with, unless they are reserved to "

@@ -58,7 +58,8 @@ def create_vm(*, caller: Caller, request: VmRequest, once: Once = NO_KEY) -> Wor
 
     With `node_id` it is placed there or not at all, and what is reserved to the organization on that node
     serves first, if need be by ending spot workloads there. Without, it is placed in the public pool, on the
-    node that is left with the fewest free GPUs; in `preferred_regions` only, unless `allow_fallback`.
+    node that is left with the fewest free GPUs, a spot VM where most of it is on the spot market; in
+    `preferred_regions` only, unless `allow_fallback`.
 
     Raises Invalid VALIDATION_ERROR, UNKNOWN_NODE, NODE_DECOMMISSIONED, GPU_COUNT_NOT_ALLOCATABLE,
     VM_SHAPE_NOT_PLACEABLE or RESOURCE_SIZE_NOT_APPLICABLE for what can never be; Unavailable
@@ -187,15 +188,7 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
         )
         if not regions or request.allow_fallback or candidate.region in regions
     ]
-    fitting = sorted(
-        (candidate for candidate in open_nodes if candidate.fits(wanted.gpu_count)),
-        key=lambda candidate: (
-            bool(regions) and candidate.region not in regions,
-            candidate.free,
-            candidate.node_id,
-        ),
-    )
-    tried = trial.first_pass(fitting)
+    tried = trial.first_pass(pool.best_first(open_nodes, wanted.gpu_count, regions))
     if tried.made is None:
         tried = trial.second_pass(tried)
     if tried.made is not None:

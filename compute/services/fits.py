@@ -4,13 +4,14 @@ import heapq
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
+from operator import itemgetter
 from threading import Lock
 from uuid import UUID
 
 from django.db.models import Q
 
 from compute.models import Tier
-from compute.placement import sums
+from compute.placement import Fit, fit, sums
 from compute.services import pool
 from compute.services.availability import shapes_of
 from compute.services.news import Id, News, Pool, Row, ask_news, keep_up
@@ -43,8 +44,9 @@ class Fits:
     most: int | None = None
 
 
-# A node that fits: how many GPUs are free there, its id, the model, the sizes of its units.
-Fit = tuple[int, Id, Id, tuple[int, ...]]
+# A node that fits: how well, its id, the model, the sizes of its units that are open to all, and of others on
+# the market.
+FittingNode = tuple[Fit, Id, Id, tuple[int, ...], tuple[int, ...]]
 
 
 class _Replaced(Exception):
@@ -84,13 +86,13 @@ def _fits(
     gpu_count: int,
     model_ids: frozenset[Id],
 ) -> Fits:
-    changed: list[Fit] = [
-        (sum(sizes), node, model_id, sizes)
+    spot = tier == Tier.SPOT
+    changed: list[FittingNode] = [
+        (how, node, model_id, sizes, on_market if spot else ())
         for node, models in known.open.items()
         if node not in own
-        for model_id, anywhere, on_market in models
-        if model_id in model_ids
-        and sums(sizes := anywhere + on_market if tier == Tier.SPOT else anywhere) >> gpu_count & 1
+        for model_id, sizes, on_market in models
+        if model_id in model_ids and (how := fit(sizes, on_market if spot else (), gpu_count)) is not None
     ]
     if own:
         # What is on the market is not for the organization that it is reserved to.
@@ -102,13 +104,15 @@ def _fits(
             also=Q(node_id__in=own),
         )
         changed += [
-            (row.free, str(row.node_id), str(row.model_id), row.sizes) for row in here if row.fits(gpu_count)
+            (how, str(row.node_id), str(row.model_id), row.sizes, row.on_market)
+            for row in here
+            if (how := row.fit(gpu_count)) is not None
         ]
     best = heapq.merge(sorted(changed), _unchanged(known, own, tier, gpu_count, model_ids))
     named = {model_id: UUID(model_id) for model_id in model_ids}
     candidates = [
-        pool.Candidate(UUID(node), named[model_id], None, sizes)
-        for _, node, model_id, sizes in islice(best, _ENOUGH)
+        pool.Candidate(UUID(node), named[model_id], None, sizes, on_market)
+        for _, node, model_id, sizes, on_market in islice(best, _ENOUGH)
     ]
     return Fits(candidates, None if candidates or own else _most(known, tier, gpu_count, model_ids))
 
@@ -125,7 +129,7 @@ def _most(known: Pool, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> i
     ]
     # Of nodes that have all changed since, as much is open as they say now.
     sizes += [
-        row.sizes
+        row.sizes + row.on_market
         for row in known.rows[tier]
         if row.model_id in model_ids and next(_nodes(known, row, frozenset()), None) is not None
     ]
@@ -136,13 +140,31 @@ def _most(known: Pool, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> i
 
 def _unchanged(
     known: Pool, own: frozenset[Id], tier: str, gpu_count: int, model_ids: frozenset[Id]
-) -> Iterator[Fit]:
+) -> Iterator[FittingNode]:
     """Nodes that did not change since they were surveyed and that fit, the best fit first."""
-    if tier not in known.rows:
-        known.rows[tier] = _rows(known.version, tier)
-    able = [row for row in known.rows[tier] if row.mask >> gpu_count & 1 and row.model_id in model_ids]
-    for _, alike in groupby(able, key=lambda row: row.free):
-        yield from heapq.merge(*(_nodes(known, row, own) for row in alike))
+    for how, alike in groupby(_able(known, tier, gpu_count, model_ids), key=itemgetter(0)):
+        yield from heapq.merge(*(_as_fits(known, row, how, own) for _, row in alike))
+
+
+def _as_fits(known: Pool, row: Row, how: Fit, own: frozenset[Id]) -> Iterator[FittingNode]:
+    for node in _nodes(known, row, own):
+        yield how, node, row.model_id, row.sizes, row.on_market
+
+
+def _able(known: Pool, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> list[tuple[Fit, Row]]:
+    """The rows whose nodes fit, and how well, the best first: the same for every such request."""
+    asked = (tier, gpu_count, model_ids)
+    if asked not in known.able:
+        if tier not in known.rows:
+            known.rows[tier] = _rows(known.version, tier)
+        able = [
+            (how, row)
+            for row in known.rows[tier]
+            if row.mask >> gpu_count & 1 and row.model_id in model_ids
+            if (how := fit(row.sizes, row.on_market, gpu_count)) is not None
+        ]
+        known.able[asked] = sorted(able, key=itemgetter(0))
+    return known.able[asked]
 
 
 def _rows(version: Id, tier: str) -> list[Row]:
@@ -153,15 +175,15 @@ def _rows(version: Id, tier: str) -> list[Row]:
     for model_id, counted in shapes.items():
         for text in counted:
             shape = read(text)
-            sizes = (*shape.sizes, *shape.spot_sizes) if tier == Tier.SPOT else shape.sizes
-            if sizes:
+            on_market = shape.spot_sizes if tier == Tier.SPOT else ()
+            if sizes := shape.sizes + on_market:
                 # By its CPUs at least: GPUs that VMs without any took those of are refused time and again.
                 mask = shape.startable(sizes, 0, spot=tier == Tier.SPOT)
-                rows.append(Row(sum(sizes), str(model_id), text, sizes, mask))
-    return sorted(rows, key=lambda row: (row.free, row.model_id, row.shape))
+                rows.append(Row(str(model_id), text, shape.sizes, on_market, mask))
+    return rows
 
 
-def _nodes(known: Pool, row: Row, own: frozenset[Id]) -> Iterator[Fit]:
+def _nodes(known: Pool, row: Row, own: frozenset[Id]) -> Iterator[Id]:
     """The row's nodes by id, but for those that changed or are in `own`; read some at a time, and kept."""
     # What has changed stays so as long as the version.
     while row.nodes and row.nodes[0] in known.until:
@@ -171,7 +193,7 @@ def _nodes(known: Pool, row: Row, own: frozenset[Id]) -> Iterator[Fit]:
         while place < len(row.nodes):
             node = row.nodes[place]
             if node not in known.until and node not in own:
-                yield row.free, node, row.model_id, row.sizes
+                yield node
             place += 1
         if row.whole:
             return

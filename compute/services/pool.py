@@ -1,38 +1,40 @@
 """The public pool: units that a request without a named node may be placed on, read without any lock."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
 
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db import connection
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 
 from compute.capacity import Share, share
 from compute.models import Claim, Occupancy, Tier
-from compute.placement import sums
+from compute.placement import Fit, fit
 from nodes.models import Gpu, GpuUnit, HoldAudience, HoldUnit, Node
 from nodes.querysets import Moment
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node with the sizes of its open units of one GPU model."""
+    """A node with the sizes of its open units of one GPU model; `on_market` are those open to spot alone."""
 
     node_id: UUID
     model_id: UUID
     region: str | None
     sizes: tuple[int, ...]
+    on_market: tuple[int, ...] = ()
 
     @property
     def free(self) -> int:
         """How many GPUs of the model are open there."""
-        return sum(self.sizes)
+        return sum(self.sizes) + sum(self.on_market)
 
-    def fits(self, gpu_count: int) -> bool:
-        """Whether whole units there add up to that count."""
-        return bool(sums(self.sizes) >> gpu_count & 1)
+    def fit(self, gpu_count: int) -> Fit | None:
+        """How well the node suits a request for so many GPUs, as `placement.fit` has it."""
+        return fit(self.sizes, self.on_market, gpu_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +87,48 @@ def candidates(
     reserved to the caller's own organization. `also` is a further condition on units.
     """
     in_term = HoldUnit.objects.in_term(at).filter(unit=OuterRef("pk"))
+    withheld = in_term
+    reserved: Value | Exists = Value(False)
     if tier == Tier.SPOT:
         own = HoldAudience.objects.filter(hold=OuterRef("hold"), organization_id=organization_id)
-        in_term = in_term.exclude(
+        withheld = in_term.exclude(
             Q(released=True, hold__topology_gen=F("hold__node__topology_gen")) & ~Exists(own)
         )
+        reserved = Exists(in_term)
     rows = (
         units_of(alloc_class)
-        .filter(unused() & ~Exists(in_term) & (also or Q()), gpu_model__in=models)
+        .filter(unused() & ~Exists(withheld) & (also or Q()), gpu_model__in=models)
         .filter(node__in=Node.objects.taking_new_work(at).filter(runtime=RUNTIME_OF[alloc_class]))
         .order_by()
+        .annotate(reserved=reserved)
         .values("node_id", "gpu_model_id", "node__location__region")
-        .annotate(sizes=ArrayAgg("gpu_count"))
+        .annotate(
+            sizes=ArrayAgg("gpu_count", filter=Q(reserved=False), default=Value([])),
+            on_market=ArrayAgg("gpu_count", filter=Q(reserved=True), default=Value([])),
+        )
     )
     return [
-        Candidate(row["node_id"], row["gpu_model_id"], row["node__location__region"], tuple(row["sizes"]))
+        Candidate(
+            row["node_id"],
+            row["gpu_model_id"],
+            row["node__location__region"],
+            tuple(row["sizes"]),
+            tuple(row["on_market"]),
+        )
         for row in rows
     ]
+
+
+def best_first(
+    candidates: Iterable[Candidate], gpu_count: int, regions: frozenset[str] = frozenset()
+) -> list[Candidate]:
+    """Those that fit so many GPUs, the best fit first; those outside `regions`, if any are named, last."""
+    fitting = [
+        ((bool(regions) and node.region not in regions, how, node.node_id, node.model_id), node)
+        for node in candidates
+        if (how := node.fit(gpu_count)) is not None
+    ]
+    return [node for _, node in sorted(fitting, key=itemgetter(0))]
 
 
 def hardware(

@@ -234,6 +234,28 @@ def test_preferred_regions_are_kept_to_unless_fallback_is_allowed(world: World) 
     assert world.vm(world.buyer, preferredRegions=["eu"], allowFallback=True).node_id == world.node.pk
 
 
+@pytest.mark.parametrize("regions", [None, ["eu"]])
+def test_spot_is_placed_where_most_of_it_is_on_its_market(world: World, regions: list[str] | None) -> None:
+    eu = Location.objects.create(slug="eu", name="eu", city="eu", country="DE", region="eu")
+    large, middle, small = world.node, factories.node(world.provider, 4), factories.node(world.provider, 2)
+    Node.objects.update(location=eu)
+    world.release(world.reserve(0, 1, 2), 0, 1, 2)
+    world.release(world.reserve(0, node=middle), 0)
+
+    def placed(org: Any, tier: str, gpus: int) -> Any:
+        return world.vm(org, tier=tier, gpuCount=gpus, preferredRegions=regions).node_id
+
+    # As ever: on whose node the fewest are left. Nobody buys on the market what is reserved to themselves.
+    assert placed(world.buyer, "community", 1) == small.pk
+    assert placed(world.tenant, "spot", 1) == small.pk
+    # Of two that have it on the market, on the smaller; then where all of it is, and where most of it is.
+    assert placed(world.buyer, "spot", 1) == middle.pk
+    assert placed(world.buyer, "spot", 2) == large.pk
+    assert placed(world.buyer, "spot", 2) == large.pk
+    # With nothing on the market any more, as ever.
+    assert placed(world.buyer, "spot", 2) == middle.pk
+
+
 def test_memory_is_the_share_of_the_gpus_raised_to_the_floor_and_never_more(world: World) -> None:
     auto = world.vm(world.buyer, gpuCount=2)
     assert auto.guest_mem_mb is not None

@@ -69,9 +69,9 @@ def check(world: World) -> None:
         whole = pool.candidates(organization_id=org.pk, tier=tier, at=Now(), models=models)
         for count in (1, 2, 3, 4):
             fits = best_fits(organization_id=org.pk, tier=tier, gpu_count=count, model_ids=models)
-            able = [(node.free, node.node_id) for node in whole if node.fits(count)]
+            able = [(how, node.node_id) for node in whole if (how := node.fit(count)) is not None]
             # Few enough nodes that all of them are named.
-            found = [(fit.free, fit.node_id) for fit in fits.candidates]
+            found = [(fit.fit(count), fit.node_id) for fit in fits.candidates]
             assert found == sorted(able), (org.name, tier, count)
             if fits.most is not None:
                 assert fits.most == max((node.free for node in whole), default=0)

@@ -7,7 +7,7 @@ import uuid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compute.placement import Choice, Option, Standing, choose, counts, sums
+from compute.placement import Choice, Option, Standing, choose, counts, fit, sums
 
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 MODEL = uuid.UUID(int=1)
@@ -83,6 +83,54 @@ def test_the_choice_is_the_best_there_is(options: list[Option], count: int) -> N
     assert sum(chosen.gpus for chosen in choice.options) == count
     assert {chosen.model_id for chosen in choice.options} == {choice.model_id}
     assert set(choice.victims) == {chosen.victim for chosen in choice.options if chosen.victim is not None}
+
+
+units = st.lists(st.integers(1, 4), max_size=5).map(tuple)
+
+
+def subsets(sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [chosen for n in range(len(sizes) + 1) for chosen in itertools.combinations(sizes, n)]
+
+
+@settings(max_examples=400)
+@given(st.lists(st.tuples(units, units), max_size=4), st.integers(1, 9))
+def test_the_best_fit_of_a_fleet_is_the_best_there_is(
+    fleet: list[tuple[tuple[int, ...], tuple[int, ...]]], count: int
+) -> None:
+    """Of all ways to meet the count on one node: as little as can be of what everybody may have, then on the
+    node where least is open.
+    """
+    ways = [
+        (sum(of_all), sum(open_to_all) + sum(on_market))
+        for open_to_all, on_market in fleet
+        for of_all in subsets(open_to_all)
+        for of_spot in subsets(on_market)
+        if sum(of_all) + sum(of_spot) == count
+    ]
+    found = [how for sizes in fleet if (how := fit(*sizes, count)) is not None]
+    assert min(found, default=None) == min(ways, default=None)
+
+
+@settings(max_examples=200)
+@given(units, units, st.integers(1, 9))
+def test_a_node_is_ranked_by_what_would_be_chosen_there(
+    open_to_all: tuple[int, ...], on_market: tuple[int, ...], count: int
+) -> None:
+    options = [
+        option(index, gpus, Standing.OPEN if index < len(open_to_all) else Standing.MARKET)
+        for index, gpus in enumerate(open_to_all + on_market)
+    ]
+    how, choice = fit(open_to_all, on_market, count), choose(options, count)
+    assert (how is None) == (choice is None)
+    if how is not None and choice is not None:
+        assert how[0] == sum(each.gpus for each in choice.options if each.standing is Standing.OPEN)
+        assert how[1] == sum(each.gpus for each in options)
+
+
+def test_what_is_on_the_market_makes_no_difference_to_who_may_not_have_it() -> None:
+    assert fit((1, 1, 2), (), 2) == (2, 4)
+    assert fit((2,), (), 2) < fit((1, 1, 2), (), 2)  # type: ignore[operator]
+    assert fit((2,), (), 1) is None
 
 
 @settings(max_examples=100)

@@ -168,15 +168,20 @@ class Rights(Facts):
         return best
 
     def rooms_in_pool(self, *, org: str, tier: str, kind: str, count: int, model: str | None) -> list[Room]:
-        """The best fits of the public pool: on whose node the fewest free GPUs of the model are left."""
-        found: dict[int, list[Room]] = {}
+        """The best fits of the public pool: where the fewest GPUs that are open to everybody are taken, of
+        those on whose node the fewest free GPUs of the model are left.
+        """
+        found: dict[tuple[int, int], list[Room]] = {}
         for node in self.nodes.values():
             stands = self.standings(node, org=org, tier=tier, kind=kind, named=False, model=model)
             for of in {node.units[unit].model for unit in stands}:
                 mine = {unit: how for unit, how in stands.items() if node.units[unit].model == of}
                 if rooms := self.rooms_on(node, mine, count):
                     free = sum(node.units[unit].gpus for unit in mine)
-                    found.setdefault(free, []).extend(rooms)
+                    for room in rooms:
+                        # As much of it in each of them.
+                        open_ = sum(node.units[unit].gpus for unit in room.units if stands[unit] == OPEN)
+                        found.setdefault((open_, free), []).append(room)
         if self.racing:  # whose node is busy with another request is passed over
             return [room for rooms in found.values() for room in rooms]
         return found[min(found)] if found else []

@@ -101,6 +101,13 @@ MUTANTS = (
         "if held.active",
     ),
     _one(
+        "released-first",
+        "over the fleet spot goes where it takes the least of what is open to everybody",
+        _PLACEMENT,
+        "return from_open, sum(sizes) + sum(on_market)",
+        "return 0, sum(sizes) + sum(on_market)",
+    ),
+    _one(
         "row-spot-preempted",
         "a spot workload gives way to the audience",
         _PLACEMENT,
