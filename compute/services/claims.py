@@ -131,7 +131,8 @@ def give_up(workload_ids: Iterable[UUID], at: datetime) -> None:
 
 
 def close(run: Run, *, by: str, at: datetime, override_reason: str = "") -> None:
-    """Note that the run is on none of its units any more, under the node's lock.
+    """Note that the run is on none of its units any more, under the node's lock; a pod's last open run gives
+    its address back.
 
     `by` is `Occupancy.AGENT`, or the operator who overrides for `override_reason`.
     """
@@ -140,7 +141,9 @@ def close(run: Run, *, by: str, at: datetime, override_reason: str = "") -> None
     )
     Run.objects.filter(pk=run.pk).update(closed_at=at)
     run.closed_at = at
-    if run.workload.kind == Workload.Kind.POD:
+    # Not the address of a later run, where an earlier one had turned up again.
+    pod = run.workload.kind == Workload.Kind.POD
+    if pod and not Run.objects.open().filter(workload=run.workload_id).exists():
         give_back([run.workload_id])
 
 

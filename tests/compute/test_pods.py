@@ -540,6 +540,32 @@ def test_a_pod_that_lost_its_job_is_interrupted_and_started_again_on_its_gpus(po
     assert Run.objects.filter(workload=pod).count() == 2
 
 
+@pytest.mark.parametrize("how", ["lost", "stopped"])
+def test_an_earlier_run_that_turns_up_and_goes_again_leaves_the_address_to_the_next(
+    pods: Pods, how: str
+) -> None:
+    fabric(pods.node)
+    pods.level(INFINIBAND)
+    on_infiniband(pods.world.buyer)
+    if how == "lost":
+        pod = pods.running()
+        pods.says((pod, "gone"))
+    else:
+        pod = pods.stopped()
+        assert pods.act(pod, "restart").status_code == 200
+    address = pods.spec(pod)["fabricAddress"]
+    first = pod.runs.get(number=1).pk
+    for said in ("running", "gone"):
+        pods.says((first, said), (pod, "running"))
+    assert pods.spec(pod)["fabricAddress"] == address
+    other = pods.made()
+    assert pods.spec(other)["fabricAddress"] != address
+    # Its last run's end gives it back.
+    pods.act(pod, "terminate")
+    pods.says((pod, "gone"))
+    assert not FabricAddress.objects.filter(holder=pod.pk).exists()
+
+
 def test_a_node_that_went_silent_and_lost_its_pods_starts_them_again(pods: Pods, clock: Any) -> None:
 
     pod = pods.running()
