@@ -52,11 +52,11 @@ RULES = {
 def restart(*, caller: Caller, workload_id: UUID) -> Workload:
     """Reboot a running workload in place, or start a stopped or failed one again on the node of its disk.
 
-    What it may have there is judged by the rights of now, not of its first placement. A VM whose node was
-    removed deploys afresh elsewhere.
+    What it may have there is judged by the rights of now, not of its first placement. A stopped VM whose node
+    was removed deploys afresh elsewhere.
 
-    Raises NotFound for one that is not the caller's; Conflict INVALID_STATE in any other state, and what a
-    pod meets; Unavailable VM_NODE_BUSY or POD_NODE_BUSY naming what is short, INSUFFICIENT_GPU_CAPACITY or
+    Raises NotFound for one that is not the caller's; Conflict INVALID_STATE in any other state and for a pod
+    or failed VM whose node's end has come, and what a pod meets; Unavailable VM_NODE_BUSY or POD_NODE_BUSY naming what is short, INSUFFICIENT_GPU_CAPACITY or
     INSUFFICIENT_HOST_CAPACITY where it could go elsewhere but there is no room.
     """
     with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
@@ -70,6 +70,10 @@ def restart(*, caller: Caller, workload_id: UUID) -> Workload:
             _reboot(held, now, workload)
         elif workload.status in (states.STOPPED, states.FAILED):
             elsewhere = _disk_is_gone(held, workload)
+            if elsewhere and (workload.status == states.FAILED or workload.kind == Workload.Kind.POD):
+                raise Conflict(
+                    f"The node of {workload.name} was removed, and it ends with its node. Create a new one."
+                )
             if not elsewhere:
                 _take_back(held, now, workload, rules)
         else:

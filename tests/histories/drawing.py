@@ -231,5 +231,15 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
         ("stop", 0, 20),
         ("detach", 0, 3, 0),
     ),
+    # A failed VM when its node's end has come, and nobody has ended it yet.
+    (
+        ("create", "buyer", "community", 1, 1, None, 0, None),
+        ("say", 1, ((0, "failed", ""),), "next"),
+        ("offboard", 1, 600, 0),
+        ("wait", 3600),
+        _RESTART,
+        ("sweep",),
+        _RESTART,
+    ),
 )
 OPENING = st.sampled_from(OPENINGS)

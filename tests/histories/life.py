@@ -143,7 +143,8 @@ class Life(Rights):
             elif not seen.refused([BUSY[workload.kind]] if self._unfit(workload) else []):
                 self._reboot(workload)
             return
-        if workload.status not in ("stopped", "failed"):
+        ends = self.gone(node) and (pod or workload.status == "failed")
+        if workload.status not in ("stopped", "failed") or ends:
             seen.refused([STATE])
             return
         if pod and not self.online(node):

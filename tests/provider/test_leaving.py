@@ -169,6 +169,38 @@ def test_a_stopped_vm_deploys_elsewhere_from_its_nodes_end_on_whoever_has_worked
     assert vm.node_id == world.node.pk
 
 
+@pytest.mark.parametrize("what", ["a failed VM", "a stopped pod"])
+def test_what_ends_with_its_node_is_not_started_elsewhere_before_a_task_has_ended_it(
+    provider: Provider, world: World, clock: Any, what: str
+) -> None:
+    clock.freeze()
+    node = provider.interruptible()
+    if what == "a stopped pod":
+        host = {"cpuCores": 128, "ramMb": 1024 * 1024, "diskTotalGb": 16000, "diskFreeGb": 16000}
+        for pod_node in (node, factories.node(world.provider, 0)):
+            units = [factories.unit_report(n, allocClass="device-request") for n in range(2)]
+            factories.inventory(pod_node, units, runtime="runc", host=host)
+        Node.objects.filter(pk=pod_node.pk).update(owner_hold="maintenance")
+        body = {"image": "ghcr.io/acme/trainer:1.4", "sshKeyIds": [str(factories.ssh_key(world.provider).pk)]}
+        answer = world.client(world.provider).post("/v1/pods", body)
+        made = Workload.objects.get(pk=answer.json()["id"])
+        Node.objects.filter(pk=pod_node.pk).update(owner_hold="")
+        assert world.client(world.provider).post(f"/v1/vms/{made.pk}/stop").status_code == 200
+        world.says((made, "gone"), node=node)
+    else:
+        made = world.vm(world.provider, nodeId=str(node.pk))
+        world.says((made, "failed"), node=node)
+    assert made.node_id == node.pk
+    provider.offboard(node, noticeSeconds=60)
+    clock.advance(60)
+    factories.online(*Node.objects.all())
+    for _ in range(2):
+        answer = world.client(world.provider).post(f"/v1/vms/{made.pk}/restart")
+        refused(answer, 409, "INVALID_STATE")
+        tasks.sweep_leaving_nodes()
+    assert state(made) == ("terminated", "node_removed")
+
+
 @pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
 def test_for_who_is_no_node_there_is_nothing(world: World, method: str) -> None:
     for org in (factories.platform(), world.provider, world.tenant):
