@@ -56,8 +56,9 @@ def restart(*, caller: Caller, workload_id: UUID) -> Workload:
     was removed deploys afresh elsewhere.
 
     Raises NotFound for one that is not the caller's; Conflict INVALID_STATE in any other state and for a pod
-    or failed VM whose node's end has come, and what a pod meets; Unavailable VM_NODE_BUSY or POD_NODE_BUSY naming what is short, INSUFFICIENT_GPU_CAPACITY or
-    INSUFFICIENT_HOST_CAPACITY where it could go elsewhere but there is no room.
+    or failed VM whose node's end has come, and what a pod meets; Unavailable VM_NODE_BUSY or POD_NODE_BUSY
+    naming what is short, INSUFFICIENT_GPU_CAPACITY or INSUFFICIENT_HOST_CAPACITY where it could go elsewhere
+    but there is no room.
     """
     with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
         rules = RULES[Workload.Kind(workload.kind)]
