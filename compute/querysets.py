@@ -61,15 +61,6 @@ class WorkloadQuerySet(models.QuerySet[Any]):
         )
         return self.filter(pk__in=holders).order_by("created_at", "id")
 
-    def holding_on(self, node_id: UUID) -> Self:
-        """Workloads with a claim on any unit of that node, each once, the oldest first."""
-        holders = self.model._default_manager.filter(claims__node_id=node_id).order_by().values("pk")
-        return self.filter(pk__in=holders).order_by("created_at", "id")
-
-    def spot(self) -> Self:
-        """Workloads that the capacity's owner may end at any moment."""
-        return self.filter(tier="spot")
-
 
 class RunQuerySet(models.QuerySet[Any]):
     """Runs."""
@@ -109,10 +100,6 @@ class UsageSessionQuerySet(models.QuerySet[Any]):
     def open(self) -> Self:
         """Sessions of workloads that run now."""
         return self.filter(ended_at=None)
-
-    def billable(self) -> Self:
-        """Sessions that cost something."""
-        return self.filter(non_billable=False)
 
 
 class VmTemplateQuerySet(models.QuerySet[Any]):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
+from compute import states
 from compute.models import Workload
 from nodes.services.locking import LockedNode, locked_for
 from openrelay.errors import Conflict, NotFound
@@ -44,6 +45,14 @@ def on_its_node(
             if workload.node_id == node_id:
                 yield held, now, workload
                 return
+
+
+def disk_is_gone(held: LockedNode, workload: Workload) -> bool:
+    """Whether the locked node, the workload's, was removed or has come to its announced end."""
+    node = held.node
+    # From its announced end on a node is gone, whether or not a task has removed it yet.
+    ended = node.terminate_at is not None and node.terminate_at <= held.at
+    return ended or node.removed_at is not None or workload.status_reason == states.NODE_REMOVED
 
 
 def refuse_state(workload: Workload, what: str, needed: str) -> Conflict:

@@ -7,11 +7,11 @@ from compute.models import Workload
 from compute.services.cpu_room import left_for_cpu
 from compute.services.host import Left
 from compute.services.node_facts import node_facts
-from compute.services.own import on_its_node, refuse_state
+from compute.services.own import disk_is_gone, on_its_node, refuse_state
 from compute.services.room import share_of
 from nodes.services.locking import LockedNode
 from openrelay.audit.services.record import record
-from openrelay.errors import Invalid, Unavailable
+from openrelay.errors import Conflict, Invalid, Unavailable
 from openrelay.identity.caller import Caller
 
 
@@ -20,13 +20,19 @@ def resize_disk(*, caller: Caller, workload_id: UUID, new_size_gb: int) -> None:
 
     Raises NotFound for one that is not the caller's; Invalid VALIDATION_ERROR for a pod and for a size that
     is not larger, VM_SHAPE_NOT_PLACEABLE above the share of its GPUs; Conflict INVALID_STATE for one that is
-    not stopped; Unavailable INSUFFICIENT_HOST_CAPACITY when its node has no such room now.
+    not stopped, or whose node was removed; Unavailable INSUFFICIENT_HOST_CAPACITY when its node has no such
+    room now.
     """
     with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
         if workload.kind == Workload.Kind.POD:
             raise Invalid("The volume of a pod keeps the size it was created with. Create a new pod.")
         if workload.status != states.STOPPED:
             raise refuse_state(workload, "resize", "stopped")
+        if disk_is_gone(held, workload):
+            raise Conflict(
+                f"The node of {workload.name} was removed, and its disk with it. Restart it to deploy it "
+                "elsewhere, with a new disk of the same size."
+            )
         size_gb = workload.disk_size_gb
         if new_size_gb <= size_gb:
             raise Invalid(f"newSizeGb must be above {size_gb}, what the disk has: it can only grow.")

@@ -8,14 +8,14 @@ from django.db.models import F
 
 from compute import states
 from compute.models import GuestState, Run, Workload
-from compute.placement import choose
+from compute.placement import OWN, choose
 from compute.services.cpu_create import cpu_in_the_pool
 from compute.services.cpu_place import start_cpu_again
 from compute.services.cpu_room import refuse_cpu, wanted_again
 from compute.services.create import VmRequest, in_the_pool
 from compute.services.draining import leaving_reason
 from compute.services.node_facts import NodeUnit, node_facts
-from compute.services.own import find, on_its_node, refuse_state
+from compute.services.own import disk_is_gone, find, on_its_node, refuse_state
 from compute.services.place import start_again
 from compute.services.pods_admission import admit, require_online
 from compute.services.prices import sold_at
@@ -70,7 +70,7 @@ def restart(*, caller: Caller, workload_id: UUID) -> Workload:
                 raise Unavailable(why, code=rules.busy)
             _reboot(held, now, workload)
         elif workload.status in (states.STOPPED, states.FAILED):
-            elsewhere = _disk_is_gone(held, workload)
+            elsewhere = disk_is_gone(held, workload)
             if elsewhere and (workload.status == states.FAILED or workload.kind == Workload.Kind.POD):
                 raise Conflict(
                     f"The node of {workload.name} was removed, and it ends with its node. Create a new one."
@@ -194,11 +194,12 @@ def _short(held: LockedNode, workload: Workload, wanted: Wanted, refusal: Refusa
         f"it needs {workload.gpu_count} free GPU{'s' if workload.gpu_count > 1 else ''} of {model} and there "
         f"{'are' if refusal.largest != 1 else 'is'} {refusal.largest or 'none'} for it."
     ]
-    mine = [unit for unit in facts.units if _of(unit, wanted)]
-    if failed := [address for unit in mine for address in unit.failed]:
+    if failed := [address for unit in facts.units if _of(unit, wanted) for address in unit.failed]:
         said.append(f"{_gpus_failed(failed)}.")
-    draining = facts.occupancies.keys() - facts.claims.keys()
-    if leaving := sum(unit.gpus for unit in mine if unit.id in draining):
+    draining = [unit for unit in facts.units if unit.id in facts.occupancies and unit.id not in facts.claims]
+    free_then = options_for(draining, {}, workload.organization_id, wanted, named=True)
+    # What is reserved to it serves while it drains, and is counted already.
+    if leaving := sum(option.gpus for option in free_then if option.standing not in OWN):
         said.append(f"{leaving} more are freed once earlier guests have stopped.")
     return " ".join(said)
 
@@ -215,13 +216,6 @@ def _gpus_failed(addresses: Sequence[str]) -> str:
     if len(addresses) == 1:
         return f"GPU {addresses[0]} has failed"
     return f"GPUs {', '.join(addresses)} have failed"
-
-
-def _disk_is_gone(held: LockedNode, workload: Workload) -> bool:
-    node = held.node
-    # From its announced end on a node is gone, whether or not a task has removed it yet.
-    ended = node.terminate_at is not None and node.terminate_at <= held.at
-    return ended or node.removed_at is not None or workload.status_reason == states.NODE_REMOVED
 
 
 def _deploy_elsewhere(caller: Caller, workload: Workload) -> None:

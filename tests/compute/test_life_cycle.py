@@ -7,7 +7,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from compute.models import Claim, Occupancy, Run, Workload
+from compute.services.sizes import set_size
 from nodes.models import Node
+from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
 from openrelay.identity.models import Organization
 from openrelay.identity.services.callers import forget_keys
@@ -307,6 +309,27 @@ def test_a_vm_whose_node_was_removed_deploys_afresh_elsewhere(world: World) -> N
     Node.objects.filter(pk=old.pk).update(removed_at=None)
     assert world.says(node=old, disks=[str(made.pk)])["deleteDisks"] == [str(made.pk)]
     consistent()
+
+
+@pytest.mark.parametrize("shape", [{}, {"gpuCount": None, "resourceSize": "cpu-small"}])
+def test_a_disk_that_went_with_its_node_does_not_grow(world: World, shape: dict[str, Any]) -> None:
+    """Or it might grow beyond what any node that it could be deployed on has."""
+    set_size(actor=OPERATOR, slug="cpu-small", vcpu=2, ram_mb=4096, cents_per_hour=4)
+    made = stopped(world, **shape)
+    owner_sets(world, world.node, "removed")
+    refused(act(world, made, "resize-disk", newSizeGb=3000), 409, "INVALID_STATE", "removed")
+    factories.node(world.provider, 8)
+    assert act(world, made, "restart").status_code == 200
+
+
+def test_only_what_it_could_have_is_said_to_be_freed_soon(world: World) -> None:
+    """A restart without room counts what drains, but not what is reserved to others."""
+    mine = stopped(world, gpuCount=2)
+    others = [world.running(world.buyer, gpuCount=count) for count in (3, 5)]
+    for vm in others:
+        assert act(world, vm, "terminate").status_code == 200
+    world.reserve(*range(3))
+    refused(act(world, mine, "restart"), 503, "VM_NODE_BUSY", "5 more are freed")
 
 
 def test_deployed_elsewhere_it_has_what_its_gpus_come_with_there(world: World) -> None:

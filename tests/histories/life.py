@@ -198,9 +198,10 @@ class Life(Rights):
         if workload is None:
             return
         faults = []
+        lost = self.gone(self.nodes[workload.node]) or workload.reason == "node_removed"
         if workload.kind == POD:
             faults.append(MALFORMED)
-        elif workload.status != "stopped":
+        elif workload.status != "stopped" or lost:
             faults.append(STATE)
         if size <= workload.disk:
             faults.append(MALFORMED)

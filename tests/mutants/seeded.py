@@ -249,7 +249,7 @@ MUTANTS = (
         "reclaim ends who is on the named units, and nobody else",
         _CAPACITY,
         "plan = select([unit.unit_id for unit in units])",
-        "plan = split(list(Workload.objects.holding_on(held.node.pk)))",
+        "plan = split(list(Workload.objects.active().filter(node=held.node)))",
     ),
     _one(
         "reclaim-ordinary",
