@@ -1,7 +1,7 @@
 """Nodes that their owners take out of service: what becomes of the workloads there."""
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -147,10 +147,15 @@ def _remove(held: LockedNode, *, actor: Actor) -> None:
         list(stopped.filter(kind=Workload.Kind.VM)),
         states.NODE_REMOVED,
         event="vm.node_removed",
-        actor=actor,
+        actor=_for_tenants(actor),
         at=held.at,
     )
     owner.remove(held, actor=actor)
+
+
+def _for_tenants(actor: Actor) -> Actor:
+    """The actor as tenants' logs name it: not from which address it called, which the node's own log has."""
+    return replace(actor, source_ip="")
 
 
 def _leave(held: LockedNode, deadline: datetime, *, actor: Actor) -> None:
@@ -164,7 +169,7 @@ def _leave(held: LockedNode, deadline: datetime, *, actor: Actor) -> None:
         list(Workload.objects.filter(node=held.node, status=states.RUNNING).order_by("created_at", "id")),
         leaving_reason(held.node),
         event="vm.node_leaving",
-        actor=actor,
+        actor=_for_tenants(actor),
         at=held.at,
     )
     if deadline <= held.at + _SOON:

@@ -1,6 +1,7 @@
 """Ending workloads against their users' will: the one function behind reclaim, preemption and draining."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compute import states
 from compute.models import Claim, Workload
@@ -17,7 +18,8 @@ def evict(
 
     `reason` becomes their statusReason, `note` is what the caller gave as the reason and goes to the audit
     log. Each gives up its claims at once and has its guest torn down; its units stay occupied until the
-    node's agent confirms. One audit event each, `vm.terminated`, in the log of the workload's organization.
+    node's agent confirms. One audit event each, `vm.terminated`, in the log of the workload's organization;
+    unless its own user ended it, that does not tell from which address, which is in the log of whoever did.
 
     Returns the workloads that this call terminated, the oldest first. One that is already gone is left out.
     """
@@ -36,7 +38,7 @@ def evict(
         live,
         states.TERMINATED,
         reason=reason,
-        actor=actor,
+        actor=actor if reason == states.USER_TERMINATED else replace(actor, source_ip=""),
         at=locked.at,
         note=note,
         after={

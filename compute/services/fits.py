@@ -154,17 +154,21 @@ def _as_fits(known: Pool, row: Row, how: Fit, own: frozenset[Id]) -> Iterator[Fi
 def _able(known: Pool, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> list[tuple[Fit, Row]]:
     """The rows whose nodes fit, and how well, the best first: the same for every such request."""
     asked = (tier, gpu_count, model_ids)
-    if asked not in known.able:
-        if tier not in known.rows:
-            known.rows[tier] = _rows(known.version, tier)
-        able = [
-            (how, row)
-            for row in known.rows[tier]
-            if row.mask >> gpu_count & 1 and row.model_id in model_ids
-            if (how := fit(row.sizes, row.on_market, gpu_count)) is not None
-        ]
-        known.able[asked] = sorted(able, key=itemgetter(0))
-    return known.able[asked]
+    if asked in known.able:
+        return known.able[asked]
+    if tier not in known.rows:
+        known.rows[tier] = _rows(known.version, tier)
+    able = [
+        (how, row)
+        for row in known.rows[tier]
+        if row.mask >> gpu_count & 1 and row.model_id in model_ids
+        if (how := fit(row.sizes, row.on_market, gpu_count)) is not None
+    ]
+    able.sort(key=itemgetter(0))
+    # There is no end of counts that nothing fits.
+    if able:
+        known.able[asked] = able
+    return able
 
 
 def _rows(version: Id, tier: str) -> list[Row]:

@@ -1,6 +1,5 @@
 """Placing one workload on one node, decided under its lock."""
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -134,8 +133,7 @@ def _preempt(held: LockedNode, caller: Caller, room: Room) -> None:
     if not room.choice.victims:
         return
     victims = list(Workload.objects.filter(pk__in=room.choice.victims))
-    # The log of those who lose it does not tell where the winner called from; the winner's own does.
-    evict(held, victims, reason=states.SPOT_PREEMPTED, actor=replace(caller.actor, source_ip=""))
+    evict(held, victims, reason=states.SPOT_PREEMPTED, actor=caller.actor)
 
 
 def _write(

@@ -7,6 +7,7 @@ from django.test.utils import CaptureQueriesContext
 from compute.models import Claim, Run, Workload
 from nodes.models import GpuUnit, Node, TopologyGeneration
 from openrelay.audit.models import AuditEvent
+from openrelay.identity.models import Organization
 from openrelay.identity.services.callers import forget_keys
 from reservations.services.invariants import violations
 from tests import factories
@@ -54,6 +55,58 @@ def test_maintenance_keeps_new_work_away_and_what_runs_runs_on(provider: Provide
     assert free(world) == 7
     world.vm(world.buyer)
     assert events(world.node)[-2:] == ["node.hold_changed"] * 2
+
+
+@pytest.mark.parametrize(
+    "by", ["preemption", "reclaim", "reclaim-spot", "draining", "removal", "an announced end"]
+)
+def test_who_loses_a_workload_is_not_told_where_its_end_was_ordered_from(
+    provider: Provider, world: World, by: str
+) -> None:
+    """The log of whoever ordered it has the address; that of the workload's organization has the request."""
+    node = str(world.node.pk)
+    held = world.reserve(*range(8))
+    world.release(held, *range(8))
+    lost, kept = world.running(world.buyer, tier="spot", gpuCount=8), None
+    if by == "removal":
+        world.terminate(world.buyer, lost)
+        world.says((lost, "gone"))
+        kept = world.running(world.buyer, tier="spot", gpuCount=4)
+        world.client(world.buyer).post(f"/v1/vms/{kept.pk}/stop")
+        world.says((kept, "gone"))
+        lost = world.running(world.buyer, tier="spot", gpuCount=4)
+    if by == "preemption":
+        world.vm(world.tenant, nodeId=node)
+    elif by == "reclaim":
+        path = f"/v1/nodes/{node}/reservations/{held.pk}/reclaim"
+        client = world.client(world.provider)
+        assert client.post(path, {"unitIds": [factories.address(0)]}).status_code == 200
+    elif by == "reclaim-spot":
+        answer = world.client(world.provider).post(f"{provider.path}/nodes/{node}/reclaim-spot", {})
+        assert answer.json()["terminated"]
+    elif by == "an announced end":
+        Organization.objects.filter(pk=world.provider.pk).update(leave_notices_enabled=True)
+        assert provider.notice(noticeSeconds=3600).status_code == 200
+    else:
+        assert provider.set("draining" if by == "draining" else "removed").status_code == 200
+    log = world.client(world.buyer).get("/v1/audit-events", {"limit": 100}).json()["items"]
+    told = [
+        event for event in log if event["event"] in ("vm.terminated", "vm.node_removed", "vm.node_leaving")
+    ]
+    about = {str(lost.pk), *([str(kept.pk)] if kept else [])}
+    ordered = {event["targetId"]: event for event in reversed(told)}
+    assert ordered.keys() >= about
+    for pk in about:
+        assert "sourceIp" not in ordered[pk], ordered[pk]
+        assert ordered[pk]["requestId"]
+        shared = AuditEvent.objects.filter(request_id=ordered[pk]["requestId"]).exclude(source_ip="")
+        assert shared.exists()
+
+
+def test_whoever_ends_their_own_is_told_from_where(world: World) -> None:
+    made = world.running(world.buyer)
+    world.terminate(world.buyer, made)
+    assert AuditEvent.objects.get(event="vm.terminated", target_id=str(made.pk)).source_ip == "127.0.0.1"
 
 
 def test_draining_costs_the_same_for_one_vm_as_for_seven(provider: Provider, world: World) -> None:
