@@ -83,15 +83,22 @@ class Inventory(StrictSerializer):
     units = UnitReport(many=True, allow_empty=True, max_length=256)  # type: ignore[call-arg]
 
     def validate_units(self, units: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Refuse a unit or a GPU that is listed twice, and a unit whose GPUs are of two models."""
+        """Refuse a unit or a GPU that is listed twice, and a unit whose GPUs are of two models.
+
+        A GPU of two units would be sold twice.
+        """
         seen: set[str] = set()
+        gpus: set[str] = set()
         for unit in units:
             if unit["address"] in seen:
                 raise serializers.ValidationError(f"unit {unit['address']} is listed twice")
             seen.add(unit["address"])
-            addresses = [gpu["address"] for gpu in unit["gpus"]]
-            if len(set(addresses)) != len(addresses):
-                raise serializers.ValidationError(f"unit {unit['address']} lists a GPU twice")
+            for gpu in unit["gpus"]:
+                if gpu["address"] in gpus:
+                    raise serializers.ValidationError(
+                        f"unit {unit['address']} lists GPU {gpu['address']}, which was listed before"
+                    )
+                gpus.add(gpu["address"])
             models = {gpu["model"] for gpu in unit["gpus"]}
             if len(models) > 1:
                 raise serializers.ValidationError(

@@ -62,22 +62,9 @@ def _ask(kept: psycopg.Connection[Any], statement: str, params: Sequence[Any]) -
 
 
 def _connect() -> psycopg.Connection[Any]:
-    given = connection.settings_dict
-    login = {
-        "dbname": given["NAME"],
-        "user": given["USER"],
-        "password": given["PASSWORD"],
-        "host": given["HOST"],
-        "port": given["PORT"],
-    }
+    # As Django connects, with all that DATABASE_URL says, but for how Django has values read.
+    params: dict[str, Any] = connection.get_connection_params()
+    del params["context"]
     # Where nothing may be prepared, values are written into the statement, which goes out as one message.
-    return psycopg.connect(
-        **{name: value for name, value in login.items() if value},
-        **{
-            name: value
-            for name, value in given["OPTIONS"].items()
-            if name.startswith("ssl") or name == "connect_timeout"
-        },
-        autocommit=True,
-        cursor_factory=PreparedCursor if settings.DATABASE_PREPARES else psycopg.ClientCursor,
-    )
+    params["cursor_factory"] = PreparedCursor if settings.DATABASE_PREPARES else psycopg.ClientCursor
+    return psycopg.connect(**params, autocommit=True)

@@ -12,6 +12,9 @@ from nodes.services.locking import locked
 from openrelay.audit.services.record import Actor, AuditEntry, record, record_all
 from openrelay.errors import Invalid
 
+# What some facts were and what they became.
+Sides = tuple[dict[str, Any], dict[str, Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -55,13 +58,18 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
             return Taken(node.topology_gen, changed=False)
 
         causes = _apply_units(node, report["units"], units, at, actor)
+        was = _host(node)
         _apply_host(node, report)
+        news = {name: value for name, value in _host(node).items() if value != was[name]}
+        host = ({name: was[name] for name in news}, news)
         node.inventory_digest = content
         if causes:
             node.topology_gen += 1
         node.save()
         if causes:
-            _open_generation(node, report, causes, at, actor)
+            _open_generation(node, report, causes, host, at, actor)
+        elif news:
+            _record_host(node, host, at, actor)
         return Taken(node.topology_gen, changed=True)
 
 
@@ -215,6 +223,32 @@ def _apply_host(node: Node, report: dict[str, Any]) -> None:
     node.tdx_enabled = host.get("tdx", node.tdx_enabled)
 
 
+def _host(node: Node) -> dict[str, Any]:
+    """What of the host decides on what can run there. Its free disk is a reading, and moves all the time."""
+    return {
+        "runtime": str(node.runtime),
+        "cpuCores": node.cpu_cores,
+        "cpuModel": node.cpu_model,
+        "ramMb": node.ram_mb,
+        "diskTotalGb": node.disk_total_gb,
+        "tdx": node.tdx_enabled,
+    }
+
+
+def _record_host(node: Node, host: Sides, at: datetime, actor: Actor) -> None:
+    before, after = host
+    record(
+        actor,
+        "node.host_changed",
+        target_type="node",
+        target_id=str(node.pk),
+        org_id=node.organization_id,
+        before=before,
+        after=after,
+        at=at,
+    )
+
+
 def _models(slugs: set[str]) -> dict[str, GpuModel]:
     """The catalogue's models by slug; one that nobody knows gets a hidden placeholder."""
     found = {model.slug: model for model in GpuModel.objects.filter(slug__in=slugs)}
@@ -227,8 +261,9 @@ def _models(slugs: set[str]) -> dict[str, GpuModel]:
 
 
 def _open_generation(
-    node: Node, report: dict[str, Any], causes: list[str], at: datetime, actor: Actor
+    node: Node, report: dict[str, Any], causes: list[str], host: Sides, at: datetime, actor: Actor
 ) -> None:
+    """Keep what the units now are, and note in the audit log what changed, of the host too."""
     kept = InventoryReport.objects.create(
         node=node, sequence=report["sequence"], received_at=at, content=report
     )
@@ -244,6 +279,7 @@ def _open_generation(
         for unit in units
     ]
     cause = "; ".join(causes)
+    host_before, host_after = host
     TopologyGeneration.objects.create(
         node=node,
         number=node.topology_gen,
@@ -258,7 +294,7 @@ def _open_generation(
         target_type="node",
         target_id=str(node.pk),
         org_id=node.organization_id,
-        before={"generation": node.topology_gen - 1},
-        after={"generation": node.topology_gen, "report": str(kept.pk), "changes": causes},
+        before={"generation": node.topology_gen - 1, **host_before},
+        after={"generation": node.topology_gen, "report": str(kept.pk), "changes": causes, **host_after},
         at=at,
     )

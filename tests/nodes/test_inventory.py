@@ -154,6 +154,22 @@ def test_the_hosts_figures_and_drivers_are_not_topology(node: Node) -> None:
     assert node.disk_total_gb == 16000
 
 
+def test_what_became_of_a_host_is_in_the_log_but_for_its_free_disk(node: Node) -> None:
+    reports(node, 4, runtime="runc", host={"cpuCores": 64, "diskFreeGb": 5})
+    (event,) = AuditEvent.objects.filter(event="node.host_changed")
+    assert (event.target_id, event.organization_id) == (str(node.pk), node.organization_id)
+    assert event.before == {"runtime": "qemu", "cpuCores": 128}
+    assert event.after == {"runtime": "runc", "cpuCores": 64}
+    reports(node, 4, runtime="runc", host={"cpuCores": 64, "diskFreeGb": 4})
+    assert AuditEvent.objects.filter(event="node.host_changed").count() == 1
+    # One event for one object, also when its units change as well.
+    reports(node, 3, runtime="runc", host={"cpuCores": 32})
+    assert AuditEvent.objects.filter(event="node.host_changed").count() == 1
+    changed = AuditEvent.objects.get(event="node.topology_changed", after__generation=2)
+    assert (changed.before["cpuCores"], changed.after["cpuCores"]) == (64, 32)
+    assert "runtime" not in changed.after
+
+
 def test_health_is_kept_with_the_time_of_the_first_failure(node: Node) -> None:
     reports(node, four(unit0=gpus(H100, healthy=False, failure="Xid 79")))
     gpu = Gpu.objects.get(unit__node=node, address=factories.address(0))
@@ -314,6 +330,7 @@ def test_units_of_two_nodes_may_share_an_address(node: Node) -> None:
     [
         lambda report: report["units"].append(report["units"][0]),
         lambda report: report["units"][0]["gpus"].append(report["units"][0]["gpus"][0]),
+        lambda report: report["units"][1].update(gpus=report["units"][0]["gpus"]),
         lambda report: report["units"][0]["gpus"].append(
             {"address": "0000:10:00.1", "model": "another", "healthy": True}
         ),

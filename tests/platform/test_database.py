@@ -16,15 +16,15 @@ from openrelay.rows import query
 from tests.support.web import environment
 
 
-def in_a_process(code: str) -> str:
-    """What a process on the test database prints, with a pool of one connection."""
+def in_a_process(code: str, options: str = "") -> str:
+    """What a process on the test database prints, with a pool of one connection; `options` end the URL."""
     database = connection.settings_dict
     login = database["USER"] + (f":{database['PASSWORD']}" if database["PASSWORD"] else "")
     done = subprocess.run(
         [sys.executable, "-c", "import django; django.setup()" + textwrap.dedent(code)],
         env=environment(
             DATABASE_POOL_SIZE="1",
-            DATABASE_URL=f"postgres://{login}@{database['HOST']}:{database['PORT']}/{database['NAME']}",
+            DATABASE_URL=f"postgres://{login}@{database['HOST']}:{database['PORT']}/{database['NAME']}{options}",
         ),
         capture_output=True,
         text=True,
@@ -90,3 +90,21 @@ def test_what_the_database_refuses_is_djangos_error(prepares: bool) -> None:
             query("INSERT INTO nodes_location (id) VALUES (gen_random_uuid()) RETURNING id")
         assert query("SELECT 1") == [(1,)]  # the savepoint ended it
     assert not Location.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_asked_with_every_request_is_asked_as_everything_else_is() -> None:
+    # What DATABASE_URL says of the session counts for the connection beside Django's too.
+    told = in_a_process(
+        """
+        from openrelay import quick
+        from openrelay.rows import query
+        ask = "SELECT current_setting('search_path'), current_setting('application_name')"
+        quick.fetchone(ask, [])  # by Django's connection, and the other is made
+        ((usual,), quickly) = (query(ask), quick.fetchone(ask, []))
+        assert len(quick._kept) == 1
+        print(usual == quickly, quickly)
+        """,
+        "?options=-c%20search_path%3Dpublic,pg_temp&application_name=asking",
+    )
+    assert told == "True ('public,pg_temp', 'asking')"
