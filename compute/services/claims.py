@@ -61,7 +61,7 @@ def occupancies_of(node: Node | UUID) -> Question[list[OccupancyFacts]]:
     return Question(_OCCUPANCIES, [_id(node)], lambda rows: [OccupancyFacts(*row) for row in rows])
 
 
-# By hand: every placement waits for them under its lock.
+# By hand: who lists a node's units asks for them in one message with the units.
 _CLAIMS = """
 SELECT claim.unit_id, unit.address, vm.id, vm.organization_id, vm.tier, vm.status, vm.created_at
 FROM compute_claim claim

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.conf import settings
 
 from compute.models import Run
+from compute.querysets import RunQuerySet
 from compute.services.claims import close, let_waiting_deploy
 from nodes.services.locking import locked, locked_for
 from openrelay import clock
@@ -23,12 +24,17 @@ log = logging.getLogger(__name__)
 OVERDUE_AFTER = dt.timedelta(seconds=settings.TEARDOWN_OVERDUE_SECONDS)
 
 
+def _overdue(at: dt.datetime | clock.Now) -> RunQuerySet:
+    """Runs that should have been confirmed gone by then, and that nobody was told of yet."""
+    rows: RunQuerySet = Run.objects.being_torn_down().filter(
+        gone_asked_at__lte=at - OVERDUE_AFTER, overdue_reported_at=None
+    )
+    return rows
+
+
 def overdue_ids() -> list[UUID]:
     """Runs that should have been confirmed gone by now, and that nobody was told of yet; the oldest first."""
-    overdue = Run.objects.being_torn_down().filter(
-        gone_asked_at__lte=clock.Now() - OVERDUE_AFTER, overdue_reported_at=None
-    )
-    return list(overdue.order_by("gone_asked_at", "id").values_list("pk", flat=True))
+    return list(_overdue(clock.Now()).order_by("gone_asked_at", "id").values_list("pk", flat=True))
 
 
 def report_overdue(run_id: UUID) -> bool:
@@ -36,14 +42,13 @@ def report_overdue(run_id: UUID) -> bool:
 
     Returns whether this call reported it. What is confirmed, not due yet, or reported already is left alone.
     """
-    run = Run.objects.filter(pk=run_id).first()
+    # Looked at without the lock first: this is asked of every run that is to go, and most are gone in time.
+    run = _overdue(clock.Now()).filter(pk=run_id).first()
     if run is None:
         return False
     with locked(run.node_id) as held:
-        run = Run.objects.being_torn_down().filter(pk=run_id).select_related("workload").first()
-        if run is None or run.overdue_reported_at is not None or run.gone_asked_at is None:
-            return False
-        if run.gone_asked_at > held.at - OVERDUE_AFTER:
+        run = _overdue(held.at).filter(pk=run_id).select_related("workload").first()
+        if run is None or run.gone_asked_at is None:
             return False
         Run.objects.filter(pk=run_id).update(overdue_reported_at=held.at)
         record(
