@@ -2,7 +2,6 @@
 
 import datetime as dt
 from typing import TYPE_CHECKING, Any, Self
-from uuid import UUID
 
 from django.conf import settings
 from django.db import models
@@ -116,10 +115,6 @@ class HoldQuerySet(models.QuerySet[Any]):
     def with_phase(self, at: Moment) -> Self:
         """Annotate `phase` at `at`; see `phase`."""
         return self.annotate(phase=phase(at))
-
-    def for_audience(self, organization_id: UUID) -> Self:
-        """Holds kept for that organization."""
-        return self.filter(audience_rows__organization_id=organization_id)
 
 
 class HoldUnitQuerySet(models.QuerySet[Any]):

@@ -5,17 +5,15 @@ import uuid
 from dataclasses import dataclass
 from typing import Literal
 
-from openrelay.audit.actor import SYSTEM, Actor
+from openrelay.audit.actor import Actor
 from openrelay.errors import Forbidden
-from openrelay.identity.permissions import PLATFORM_ACTIONS, SESSION_ONLY_ACTIONS, role_actions
+from openrelay.identity.permissions import PLATFORM_ACTIONS, SESSION_ONLY_ACTIONS
 from openrelay.identity.roles import HeldRole
 from openrelay.ids import parse_id
 
-Kind = Literal["user", "api_key", "node", "system"]
+Kind = Literal["user", "api_key", "node"]
 
 # The same for an organization of somebody else and for one that never existed.
-# The organization of a caller that belongs to none.
-NOWHERE = uuid.UUID(int=0)
 FOREIGN_ORGANIZATION = "You do not act in this organization. Use the id of one that GET /v1/whoami shows you."
 
 
@@ -66,7 +64,7 @@ class Caller:
 
     @property
     def principal(self) -> str:
-        """Who it is, without where from: "user:<id>", "key:<id>", "node:<id>" or "system"."""
+        """Who it is, without where from: "user:<id>", "key:<id>" or "node:<id>"."""
         return self.actor.name
 
     def may(self, action: str) -> bool:
@@ -93,7 +91,7 @@ class Caller:
 
     def denied_by(self, action: str) -> str:
         """What keeps `action` from a caller that lacks it: "platform", "key" or "role"."""
-        if self.kind in ("node", "system") or (action in PLATFORM_ACTIONS and not self.is_operator):
+        if self.kind == "node" or (action in PLATFORM_ACTIONS and not self.is_operator):
             return "platform"
         if self.kind == "api_key":
             if action in SESSION_ONLY_ACTIONS:
@@ -135,15 +133,3 @@ class Caller:
                     actions=place.actions,
                 )
         raise Forbidden(FOREIGN_ORGANIZATION)
-
-
-def system_caller(organization_id: uuid.UUID = NOWHERE, *, actor: Actor = SYSTEM) -> Caller:
-    """The platform itself, for tasks and management commands: an operator with every action."""
-    return Caller(
-        kind="system",
-        organization_id=organization_id,
-        organization_name="",
-        is_operator=True,
-        actions=role_actions("owner", platform_ops=True),
-        actor=actor,
-    )

@@ -173,7 +173,7 @@ def _set_parties(caller: Caller, reservation: Reservation, changes: Changes) -> 
     contracts.require_known(named, contracts.known_organizations(named))
     changed = False
     if audience is not None:
-        wanted = set(contracts.org_ids([*audience, str(contracts.platform_id(caller))]))
+        wanted = set(contracts.audience(audience, caller))
         changed |= _replace(HoldAudience, {"hold_id": reservation.pk}, set(reservation.audience_ids), wanted)
     if managers is not None:
         wanted = set(contracts.org_ids(managers))

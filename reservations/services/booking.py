@@ -57,7 +57,7 @@ def reserve(
             contracts.require_end_after(ends_at, start, at)
             units = _reservable(hardware(held.read), unit_ids)
             contracts.require_audience(allowed_org_ids)
-            audience = contracts.org_ids([*allowed_org_ids, str(contracts.platform_id(caller))])
+            audience = contracts.audience(allowed_org_ids, caller)
             managers = contracts.org_ids(managing_org_ids)
 
             reservation = Reservation(

@@ -70,12 +70,12 @@ def _refuse_unknown(unknown: Sequence[str]) -> None:
         )
 
 
-def platform_id(caller: Caller) -> UUID:
-    """The platform ops organization, which an operator acts in."""
-    if caller.kind != "system":
-        return caller.organization_id
-    platform: UUID = Organization.objects.values_list("pk", flat=True).get(is_platform_ops=True)
-    return platform
+def audience(named: Sequence[str], operator: Caller) -> list[UUID]:
+    """The ids that `named` spells, with the organization that operators act in: the platform's always joins.
+
+    Raises Invalid UNKNOWN_ORG naming what is no id.
+    """
+    return org_ids([*named, str(operator.organization_id)])
 
 
 def require_audience(named: Sequence[str]) -> None:
