@@ -39,13 +39,14 @@ def test_a_sweep_reports_each_overdue_teardown_once_whoever_asks(world: World, c
     made = [world.running(world.buyer) for _ in range(2)]
     for vm in made:
         world.terminate(world.buyer, vm)
+    first = run_of(made[0])
     with CaptureQueriesContext(connection) as asked:
-        tasks.tear_down(run_of(made[0]))
+        tasks.tear_down(first)
     # What is not overdue is seen without the lock of its node, which others wait for.
     assert len(asked) == 1
     assert not AuditEvent.objects.filter(event="vm.teardown_overdue").exists()
     clock.advance(200)
-    tasks.tear_down(run_of(made[0]))
+    tasks.tear_down(first)
     for _ in range(2):
         tasks.sweep_teardowns()
     assert AuditEvent.objects.filter(event="vm.teardown_overdue").count() == 2
