@@ -110,7 +110,7 @@ def _apply_units(
     """Bring the unit and GPU rows to what was reported, and note in the audit log what can be sold of them
     that could not, or the other way round; returns what of it is topology, in words.
     """
-    models = _models({unit["gpus"][0]["model"] for unit in reported})
+    models = _models({unit["gpus"][0]["model"] for unit in reported}, at, actor)
     causes = []
     changed = []
     for data in reported:
@@ -249,14 +249,26 @@ def _record_host(node: Node, host: Sides, at: datetime, actor: Actor) -> None:
     )
 
 
-def _models(slugs: set[str]) -> dict[str, GpuModel]:
+def _models(slugs: set[str], at: datetime, actor: Actor) -> dict[str, GpuModel]:
     """The catalogue's models by slug; one that nobody knows gets a hidden placeholder."""
     found = {model.slug: model for model in GpuModel.objects.filter(slug__in=slugs)}
     for slug in sorted(slugs - found.keys()):
-        found[slug], _ = GpuModel.objects.get_or_create(
-            slug=slug,
-            defaults={"name": f"Unknown ({slug})", "manufacturer": "unknown", "vram_gb": 0, "hidden": True},
-        )
+        placeholder = {
+            "name": f"Unknown ({slug})",
+            "manufacturer": "unknown",
+            "vram_gb": 0,
+            "hidden": True,
+        }
+        found[slug], new = GpuModel.objects.get_or_create(slug=slug, defaults=placeholder)
+        if new:
+            record(
+                actor,
+                "gpu_model.set",
+                target_type="gpu_model",
+                target_id=found[slug].pk,
+                after={"slug": slug, **placeholder},
+                at=at,
+            )
     return found
 
 

@@ -293,6 +293,8 @@ def test_an_unknown_gpu_gets_a_hidden_placeholder_once(node: Node) -> None:
     assert placeholder.hidden
     assert "acme-q1" in placeholder.name
     assert GpuUnit.objects.filter(gpu_model=placeholder).count() == 2
+    event = AuditEvent.objects.get(event="gpu_model.set", target_id=placeholder.pk)
+    assert (event.actor, event.before, event.after["hidden"]) == (f"node:{node.pk}", None, True)
 
 
 def test_gpus_of_a_unit_come_and_go(node: Node) -> None:
