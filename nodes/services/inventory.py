@@ -74,34 +74,37 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
 
 
 def _doubt(node: Node, report: dict[str, Any], *, had_units: bool) -> str:
+    """Why the report is not believed; empty when it is. Names the report that stands instead."""
     if report["sequence"] <= node.inventory_sequence:
         return f"it is older than report {node.inventory_sequence}, which was already taken"
+    stands = f"; report {node.inventory_sequence} stands" if node.inventory_sequence else ""
     if not report["complete"]:
-        return "it is partial: the agent could not read all of its hardware"
+        return f"it is partial: the agent could not read all of its hardware{stands}"
     # A host that never had a GPU is one for VMs without.
     if not report["units"] and had_units:
-        return "it lists no unit at all"
+        return f"it lists no unit at all{stands}"
     return ""
 
 
 def _flag(node: Node, report: dict[str, Any], doubt: str, at: datetime, actor: Actor) -> None:
-    """Keep the report that was not taken; an agent that repeats it for hours is noted once."""
-    _, new = InventoryReport.objects.get_or_create(
-        node=node,
-        sequence=report["sequence"],
-        flagged=doubt,
-        defaults={"received_at": at, "content": report},
+    """Keep the report that was not taken, unless it tells of the same trouble as the last that was not:
+    agents repeat themselves every minute.
+    """
+    flagged = InventoryReport.objects.filter(node=node).exclude(flagged="").order_by("-received_at", "-id")
+    if flagged.values_list("flagged", flat=True).first() == doubt:
+        return
+    InventoryReport.objects.create(
+        node=node, sequence=report["sequence"], flagged=doubt, received_at=at, content=report
     )
-    if new:
-        record(
-            actor,
-            "node.report_flagged",
-            target_type="node",
-            target_id=str(node.pk),
-            org_id=node.organization_id,
-            after={"sequence": report["sequence"], "flagged": doubt},
-            at=at,
-        )
+    record(
+        actor,
+        "node.report_flagged",
+        target_type="node",
+        target_id=str(node.pk),
+        org_id=node.organization_id,
+        after={"sequence": report["sequence"], "flagged": doubt},
+        at=at,
+    )
 
 
 def _apply_units(

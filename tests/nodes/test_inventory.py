@@ -227,6 +227,33 @@ def test_an_older_partial_or_empty_report_is_flagged_and_changes_nothing(
     assert AuditEvent.objects.filter(event="node.report_flagged").count() == 1
 
 
+@pytest.mark.parametrize(
+    ("units", "fields"),
+    [(3, {"sequence": 4}), (3, {"complete": False}), (0, {})],
+    ids=["old", "partial", "none"],
+)
+def test_a_trouble_that_lasts_is_noted_once_whatever_its_reports_are_numbered(
+    node: Node, units: int, fields: dict[str, Any]
+) -> None:
+    def noted() -> tuple[int, int]:
+        return (
+            InventoryReport.objects.exclude(flagged="").count(),
+            AuditEvent.objects.filter(event="node.report_flagged").count(),
+        )
+
+    reports(node, 4, sequence=100)
+    for number in range(3):
+        said = {"sequence": 101 + number, **fields}
+        if said["sequence"] < 100:
+            said["sequence"] += number
+        assert reports(node, units, **said, host={"diskFreeGb": number}).flagged
+        assert noted() == (1, 1)
+    # What comes after it was over is news.
+    assert not reports(node, 4, sequence=200).flagged
+    assert reports(node, units, **{"sequence": 201, **fields}).flagged
+    assert noted() == (2, 2)
+
+
 def test_a_host_that_never_had_a_gpu_is_taken_as_it_is() -> None:
     bare = factories.node(factories.organization(is_provider=True), 0)
     taken = reports(bare, 0, host={"cpuCores": 16, "ramMb": 65536})
