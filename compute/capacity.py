@@ -93,18 +93,16 @@ def shape(
     """What a VM with `gpu_count` GPUs is given on a node of that share, or None when it asks for more than
     that.
 
-    Without `guest_mem_mb` it gets the whole share; less than the floor is raised to it. Without `disk_gb` it
-    gets 100 GB a GPU, or the share where that is less.
+    Without `guest_mem_mb` it gets the whole share; less than the floor is raised to it, and a share below the
+    floor is nobody's. Without `disk_gb` it gets 100 GB a GPU, or the share where that is less.
     """
     most_mb = None if share.ram_budget_mb is None else largest_guest_mb(share.ram_budget_mb * gpu_count)
     most_disk = None if share.disk_gb is None else share.disk_gb * gpu_count
     least_mb = floor_mb(vram_gb, gpu_count)
-    if guest_mem_mb is None:
-        memory = most_mb if most_mb is not None else (least_mb or None)
-    else:
-        memory = max(guest_mem_mb, least_mb)
-        if most_mb is not None and memory > most_mb:
-            return None
+    asked_mb = most_mb if guest_mem_mb is None else guest_mem_mb
+    memory = max(asked_mb or 0, least_mb) or None
+    if memory is not None and most_mb is not None and memory > most_mb:
+        return None
     if disk_gb is None:
         disk_gb = DISK_GB_A_GPU * gpu_count
         if most_disk is not None:

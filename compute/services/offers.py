@@ -54,8 +54,8 @@ class NodeShape:
     def startable(self, sizes: Sequence[int], vram_gb: int, *, spot: bool = False) -> int:
         """Which GPU counts units of those sizes add up to that the host can start now, as a mask of `sums`.
 
-        Each GPU wants its share of the CPUs and the least memory that its guest can have; with `spot` also
-        what is kept for those on the spot market.
+        Each GPU wants its share of the CPUs and the least memory that its guest can have, out of its share;
+        with `spot` also what is kept for those on the spot market. With a `vram_gb` of 0 memory is left out.
         """
         kept = sum(self.spot_sizes) if spot else 0
         most = sum(sizes)
@@ -65,7 +65,15 @@ class NodeShape:
             left_mb = self.left_ram_mb + kept * (self.share.ram_budget_mb or 0)
             while most > 0 and footprint_mb(floor_mb(vram_gb, most)) > left_mb:
                 most -= 1
-        return sums(sizes) & ((2 << max(0, most)) - 1)
+        mask = sums(sizes) & ((2 << max(0, most)) - 1)
+        each_mb = self.share.ram_budget_mb
+        if each_mb is None or not vram_gb:
+            return mask
+        # What a guest takes beside its memory weighs the more the fewer GPUs it has.
+        least = 1
+        while least <= most and footprint_mb(floor_mb(vram_gb, least)) > each_mb * least:
+            least += 1
+        return mask & -(1 << least) | 1
 
 
 @dataclass(frozen=True, slots=True)

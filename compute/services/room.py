@@ -1,7 +1,7 @@
 """Whether a node has room for a workload under its lock: which units, what of its host, who has to go."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from compute.capacity import VOLUME_GB, Shape, Share, pod_shape, shape, shape_again, share
@@ -105,6 +105,9 @@ def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named:
         row.run_id for option in choice.options for row in facts.occupancies.get(option.unit_id, ())
     )
     model = next(unit.model for unit in facts.units if unit.model.pk == choice.model_id)
+    # Whoever has to go leaves its disk too.
+    freed = {row.workload_id: row.disk_gb for row in facts.guests if row.workload_id in choice.victims}
+    facts = replace(facts, disk_gb=facts.disk_gb - sum(freed.values()))
     left = beside_cpu(
         facts,
         facts.left(but=there_first, without=without),

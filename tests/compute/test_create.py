@@ -269,6 +269,25 @@ def test_memory_is_the_share_of_the_gpus_raised_to_the_floor_and_never_more(worl
     assert world.vm(world.buyer, diskSizeGb=20).disk_size_gb == 20
 
 
+def test_a_share_below_the_floor_is_nobodys(world: World) -> None:
+    host = {**factories.report(0, sequence=1)["host"], "ramMb": 400 * 1024}
+    factories.inventory(world.node, 8, host=host)
+    # It could never be started again.
+    refused(world.ask(world.buyer), 400, "VM_SHAPE_NOT_PLACEABLE")
+    assert world.client(world.buyer).get("/v1/gpu-availability").json()[0]["vm"]["freeGpus"] == 0
+
+
+def test_who_is_preempted_leaves_its_disk_to_its_successor(world: World) -> None:
+    host = {"cpuCores": 128, "ramMb": 1024 * 1024, "diskTotalGb": 200, "diskFreeGb": 200}
+    factories.inventory(world.node, 2, host=host)
+    world.release(world.reserve(0, 1), 0, 1)
+    old, young = (world.vm(world.buyer, tier="spot", diskSizeGb=100) for _ in range(2))
+    made = world.vm(world.tenant, nodeId=str(world.node.pk), diskSizeGb=100)
+    assert (made.status, state(young)[0], state(old)[0]) == ("pending", "terminated", "deploying")
+    world.says((young, "gone"))
+    assert state(made)[0] == "deploying"
+
+
 @pytest.mark.parametrize("ram_mb", [None, MOST_RAM_MB])
 def test_the_largest_hosts_and_guests_are_counted_like_others(world: World, ram_mb: int | None) -> None:
     def say(ram_mb: int | None) -> Any:
