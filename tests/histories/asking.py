@@ -59,6 +59,6 @@ class Asking:
             return "create", (("tenant", "buyer")[first % 2], tier, 1, None, None, 0, None)
         if name in ("change_role", "delete_role", "give_role") and not model.roles:
             return "make_role", (first, GRANTS[first % len(GRANTS)], 0)
-        if name == "revoke_key" and not self.real.key_ids:
+        if name in ("revoke_key", "update_key") and not self.real.key_ids:
             return "make_key", (GRANTS[first % len(GRANTS)], 0)
         return name, args

@@ -19,19 +19,21 @@ class Written:
 
     runs: Runs
     workloads: dict[str, dict[str, Any]]
+    leases: dict[str, str]
     units: dict[str, list[dict[str, Any]]]
 
 
 def look(real: Real, nodes: Iterable[str], runs: Runs | None = None) -> Written:
     """What there is now; `runs` when they were read already."""
     units = {node: real.read(f"/v1/nodes/{node}/reservations/units") for node in nodes}
-    return Written(real.runs() if runs is None else runs, real.workloads(), units)
+    return Written(real.runs() if runs is None else runs, real.workloads(), real.leases(), units)
 
 
 def compare(model: Model, written: Written) -> None:
     """Raise Disagreement unless what is written down is what the model has."""
     _runs(model, written.runs)
     _workloads(model, written.workloads)
+    _same("who has an address", written.leases, model.leases)
     for node, listed in written.units.items():
         _units(model, node, listed)
 
@@ -42,6 +44,7 @@ def compare_views(model: Model, real: Real, turn: int) -> None:
     for org in ORGS:
         views.append(partial(_availability, model, real, org))
         views.append(partial(_listed, model, real, org))
+        views.append(partial(_pod_capacity, model, real, org))
         node = list(model.nodes)[len(views) // 2 % len(model.nodes)]
         views.append(partial(_contracts, model, real, node))
         views.append(partial(_relation, model, real, org, node))
@@ -51,11 +54,14 @@ def compare_views(model: Model, real: Real, turn: int) -> None:
 
 
 def compare_all(model: Model, real: Real) -> None:
-    """Everything that anybody sees."""
+    """What is written down, and everything that it shows."""
     compare(model, look(real, model.nodes))
-    for org in ORGS:
-        _availability(model, real, org)
+    for org in {workload.org for workload in model.workloads.values()}:
         _listed(model, real, org)
+    # One that is in every audience, and two that may be on InfiniBand or not.
+    for org in ("platform", "tenant", "buyer"):
+        _availability(model, real, org)
+        _pod_capacity(model, real, org)
     for node in model.nodes:
         _contracts(model, real, node)
     for workload in model.workloads.values():
@@ -113,7 +119,9 @@ def _workloads(model: Model, found: dict[str, dict[str, Any]]) -> None:
             "reason": _reason(workload, found[pk]["reason"]),
             "node": workload.node,
             "public": workload.public,
-            "disk": workload.disk,
+            "given": workload.given,
+            "requested": workload.requested,
+            "template": workload.asked.template,
             "keys": workload.keys,
         }
         _same(f"{workload.kind} {pk}", found[pk], wanted)
@@ -203,7 +211,17 @@ def _availability(model: Model, real: Real, org: str) -> None:
         told = (vm["freeGpus"], vm["reservedFreeGpus"], vm["spotFreeGpus"], vm["totalGpus"])
         if any(told):
             found[real.slugs[row["gpuModelId"]]] = told
-    _same(f"what {org} may have", found, model.availability(org))
+    # What VMs without GPUs took of others' shares is told of in part.
+    if not model.beside():
+        _same(f"what {org} may have", found, model.availability(org))
+
+
+def _pod_capacity(model: Model, real: Real, org: str) -> None:
+    found = {
+        real.slugs[row["gpuModelId"]]: (row["freeUnits"], row["totalUnits"], row["maxGpuCount"])
+        for row in real.read("/v1/pods/capacity", org)["items"]
+    }
+    _same(f"what pods {org} may have", found, model.pod_capacity(org))
 
 
 def _listed(model: Model, real: Real, org: str) -> None:

@@ -1,10 +1,12 @@
 """What histories are drawn from: which steps, how often, with what in them, and what they begin with."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.histories.real import MODELS, ORGS
+from tests.histories.facts import UNTOLD, Host
+from tests.histories.real import MODELS, NOWHERE, ORGS, REGIONS, TEMPLATES
 
 # How often each step is taken, beside the others; what is not here once.
 WEIGHTS = {
@@ -17,7 +19,6 @@ WEIGHTS = {
     "restart": 5,
     "stop": 4,
     "terminate": 3,
-    "create_pod": 3,
     "say": 5,
     "inventory": 4,
     "race": 12,
@@ -28,6 +29,11 @@ WEIGHTS = {
     "set_status": 2,
     "fall_silent": 1,
     "set_price": 2,
+    "create_pod": 4,
+    "figures": 2,
+    "upgrade": 2,
+    "join": 2,
+    "set_infiniband": 2,
 }
 ON_CONTRACTS = {"amend_end", "amend_audience", "amend_managers", "reaffirm", "cancel", "release", "reclaim"}
 ON_WORKLOADS = {
@@ -43,13 +49,59 @@ ON_WORKLOADS = {
     "detach",
 }
 STATES = ("starting", "running", "stopped", "failed", "gone", "never-started")
+# A host with plenty, one where shares are just enough, one where they are not, one whose disk is as large as
+# its GPUs' disks.
+PLENTY = Host(ram=1 << 20, cpus=128, disk=8000, empty=8000)
+TIGHT = Host(ram=1 << 18, cpus=16, disk=400, empty=400)
+POOR = Host(ram=1 << 17, cpus=2, disk=120, empty=60)
+FULL = Host(disk=200)
+HOSTS = (UNTOLD, PLENTY, TIGHT, POOR, FULL, Host(ram=3 << 17, cpus=6))
 CHANGES = ("none", "gone", "back", "unhealthy", "model", "class", "unsold", "size", "empty", "alone")
 SEQUENCES = ("next", "next", "next", "next", "same", "older", "partial")
 GRANTS = (("compute.write",), ("compute.read",), ("compute.operate", "apikey.write"), ("role.manage",))
 BEYOND = ("reservation.manage",)
 
+
+@dataclass(frozen=True)
+class More:
+    """What a request asks for beside the usual; MiB, GB and GiB."""
+
+    memory: int | None = 1024
+    disk: int | None = 20
+    shared: int | None = None
+    regions: tuple[str, ...] = ()
+    fallback: bool = False
+    template: str | None = None
+    size: bool = False  # whether it names one where that is no use
+    of: int | None = None  # the GPU model, of a pod
+
+
+USUAL = More()
+WHOLE = More(memory=None, disk=None)
+_regions = st.lists(st.sampled_from([*REGIONS[:2] * 3, *REGIONS, NOWHERE]), max_size=2, unique=True).map(
+    tuple
+)
+MORE = st.one_of(
+    st.just(USUAL),
+    st.just(USUAL),
+    st.just(WHOLE),
+    st.builds(
+        More,
+        memory=st.sampled_from([None, 1024, 60_000, 110_000, 1 << 29]),
+        disk=st.sampled_from([20, None, 60, 110, 300, 9000]),
+        shared=st.sampled_from([None, None, 1, 16, 100_000]),
+        of=st.sampled_from([None, 0, 2]),
+    ),
+    st.builds(More, regions=_regions, fallback=st.booleans(), of=st.sampled_from([None, 0, 2])),
+    st.builds(
+        More,
+        template=st.sampled_from([*TEMPLATES, "none"]),
+        size=st.sampled_from([False] * 7 + [True]),
+    ),
+)
+
 which = st.integers(0, 7)
-node = st.sampled_from([0, 0, 0, 0, 1, 1, 2])
+node = st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3])
 who = st.integers(0, 23)
 some = st.frozensets(st.integers(0, 3), min_size=1, max_size=2)
 seldom = st.sampled_from([False] * 7 + [True])
@@ -64,9 +116,10 @@ STEPS: dict[str, tuple[Any, ...]] = {
         st.sampled_from(["community", "spot", "spot", "verified"]),
         st.integers(1, 3),
         st.sampled_from([None, None, None, 0, 0, 0, 0, 1, 2, -1]),
-        st.sampled_from([None, None, None, None, 0, 1]),
+        st.sampled_from([None, None, None, None, 0, 1, 2]),
         who,
         idempotency,
+        MORE,
     ),
     "reserve": (
         node,
@@ -86,13 +139,13 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "release": (which, some, who),
     "reclaim": (which, some, seldom, who),
     "reclaim_spot": (node, st.none() | some | st.just(frozenset()), seldom, who),
-    "create_cpu": (st.sampled_from(["buyer", "tenant"]), st.sampled_from([None, 0, 1, -1]), which, who),
-    "create_pod": (st.sampled_from(["buyer", "tenant"]), st.integers(1, 2), who, idempotency),
+    "create_cpu": (st.sampled_from(["buyer", "tenant"]), st.sampled_from([None, 0, 1, -1]), which, who, MORE),
+    "create_pod": (st.sampled_from(["buyer", "tenant"]), st.integers(1, 2), who, idempotency, MORE),
     "stop": (which, who),
     "restart": (which, who),
     "reboot": (which, who),
     "terminate": (which, who),
-    "resize": (which, st.sampled_from([10, 5, -5]), who),
+    "resize": (which, st.sampled_from([10, 5, -5, 90, 2000]), who),
     "set_visibility": (which, st.booleans(), who),
     "attach": (which, which, who),
     "detach": (which, which, who),
@@ -110,6 +163,14 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "notice": (st.sampled_from([1, 1, 0]), st.sampled_from([600, 0, 7200])),
     "make_key": (st.sampled_from([*GRANTS, BEYOND]), who),
     "revoke_key": (which, who),
+    "update_key": (
+        which,
+        st.sampled_from([10**9, None, 0, 5 * 10**9]),
+        st.sampled_from([None, "daily", "monthly"]),
+        who,
+    ),
+    "apply": (st.sampled_from(["buyer", "provider"]), who),
+    "figures": (node, st.sampled_from(HOSTS), st.sampled_from(SEQUENCES)),
     "make_role": (which, st.sampled_from([*GRANTS, BEYOND]), who),
     "change_role": (which, st.sampled_from([*GRANTS, BEYOND]), who),
     "delete_role": (which, who),
@@ -121,11 +182,17 @@ STEPS |= {
     "sweep": (),
     "set_price": (st.sampled_from(MODELS), st.sampled_from(["community", "spot"]), st.integers(1, 300)),
     "give_role": (which,),
+    "upgrade": (st.sampled_from([2, 2, 3, 3, 0]), st.integers(1, 3)),
+    "join": (st.sampled_from([2, 2, 3]), st.sampled_from([True, True, False])),
+    "set_infiniband": (st.sampled_from(["buyer", "buyer", "tenant"]), st.sampled_from([True, True, False])),
 }
 # What several do at one moment, where they get in each other's way.
 RACES = (
     ("create", "create"),
     ("create", "create", "create"),
+    ("create_pod", "create_pod"),
+    ("create_cpu", "create"),
+    ("resize", "create"),
     ("create", "reclaim"),
     ("create", "reserve"),
     ("create", "release", "reclaim"),
@@ -150,96 +217,3 @@ STEPS["race"] = (RACE,)
 STEP = st.sampled_from([name for name in STEPS for _ in range(WEIGHTS.get(name, 1))]).flatmap(
     lambda name: st.tuples(st.just(name), *STEPS[name])
 )
-
-# What a history may begin with, so that more of them come to where it is interesting.
-_CONTRACT = ("reserve", 0, frozenset({0, 1}), ("tenant",), ("manager",), None, None, 0, None)
-_RELEASE = ("release", 0, frozenset({0, 1}), 0)
-_OWN = ("create", "tenant", "community", 1, 0, None, 0, None)
-_SPOT = ("create", "buyer", "spot", 1, None, None, 0, None)
-_ORDINARY = ("create", "buyer", "community", 1, None, None, 0, None)
-_OWNERS = ("create", "provider", "community", 1, 0, None, 0, None)
-_OWNERS_SPOT = ("create", "provider", "spot", 1, 0, None, 0, None)
-_OPERATORS = ("create", "platform", "community", 1, 0, None, 0, None)
-_OBEY, _STOP, _RESTART = ("obey", 0), ("stop", 0, 0), ("restart", 0, 0)
-_FOR_AN_HOUR = ("reserve", 0, frozenset({0, 1}), ("tenant",), ("manager",), None, 1, 0, None)
-_REPEATED = ("create", "buyer", "spot", 1, None, None, 0, "first")
-
-
-def _said(state: str, how: str = "next") -> tuple[Any, ...]:
-    """What the first node's agent says of its latest guest."""
-    return "say", 0, ((0, state, ""),), how
-
-
-def _hardware(change: str, how: str = "next") -> tuple[Any, ...]:
-    """What becomes of the first node's first unit."""
-    return "inventory", 0, 0, change, how
-
-
-OPENINGS: tuple[tuple[Any, ...], ...] = (
-    (),
-    (_CONTRACT, _RELEASE, _SPOT, _OBEY),
-    (
-        _CONTRACT,
-        _OWNERS_SPOT,
-        _SPOT,
-        ("amend_end", 0, 3, 0),
-        _RELEASE,
-        ("reclaim", 0, frozenset({0}), True, 0),
-    ),
-    (_OWNERS_SPOT, _OWNERS_SPOT, _CONTRACT, ("reclaim_spot", 0, None, False, 0)),
-    (_OWNERS, _OBEY, _STOP, ("set_status", 0, "draining", 0), _OWNERS),
-    (("create_pod", "buyer", 1, 0, None), ("obey", 2), ("say", 2, ((0, "gone", ""),), "next")),
-    (_CONTRACT, _RELEASE, _OWNERS, ("inventory", 0, 2, "model", "next"), _OWNERS_SPOT),
-    (_OWNERS, _OBEY, ("fall_silent", 0), ("wait", 100), ("sweep",)),
-    (_CONTRACT, _OWN, _OBEY, _STOP, _OWN),
-    (_OWNERS_SPOT, _OWNERS_SPOT, _CONTRACT, _OBEY, _OWN),
-    (_OWNERS, _OWNERS, _OWNERS, _CONTRACT, _OWN),
-    (_CONTRACT, ("inventory", 0, 2, "model", "next"), _OWN, _SPOT, _OPERATORS, _OPERATORS),
-    (_CONTRACT, _RELEASE, ("inventory", 0, 0, "unhealthy", "next"), _OWNERS_SPOT, _OWN),
-    (_ORDINARY, _OBEY, ("obey", 1), _STOP, _RESTART, _OWNERS),
-    (("create_pod", "buyer", 1, 0, None), ("obey", 2), ("fall_silent", 0), _ORDINARY),
-    (("race", (_ORDINARY, _ORDINARY, _SPOT)), ("race", (_OWNERS, _OWNERS_SPOT))),
-    (_CONTRACT, _RELEASE, ("race", (_SPOT, ("reclaim", 0, frozenset({0, 1}), False, 0)))),
-    (_OWNERS, _OBEY, _OWNERS, _OBEY, _said("failed", "older"), _said("stopped"), _said("running")),
-    (_OWNERS, _OWNERS, _OBEY, _said("gone", "partial"), _said("gone"), _OWNERS),
-    (_CONTRACT, _hardware("gone", "older"), _hardware("gone"), ("reaffirm", 0, 0), _hardware("back")),
-    (_CONTRACT, _hardware("gone", "partial"), _hardware("unsold"), _OWN, _hardware("unsold"), _OWN),
-    (_OWNERS_SPOT, _OWNERS_SPOT, _OWNERS, _CONTRACT, ("reclaim", 0, frozenset({0}), False, 0)),
-    (
-        _FOR_AN_HOUR,
-        ("release", 0, frozenset({0}), 1),
-        ("wait", 10800),
-        ("reclaim", 0, frozenset({0}), False, 1),
-    ),
-    (
-        _OWNERS,
-        _OBEY,
-        ("set_price", MODELS[0], "community", 7),
-        _OWNERS,
-        ("fall_silent", 0),
-        ("wait", 100),
-    ),
-    (_REPEATED, _REPEATED, ("fall_silent", 0), ("wait", 100), _OWNERS, ("sweep",)),
-    (("make_key", GRANTS[0], 0), ("revoke_key", 0, 0), ("create", "tenant", "spot", 1, None, None, 20, None)),
-    (
-        ("create", "tenant", "spot", 1, None, None, 0, None),
-        ("make_role", 0, GRANTS[2], 0),
-        ("give_role", 0),
-        ("make_key", BEYOND, 20),
-        ("make_key", GRANTS[2], 20),
-        ("change_role", 0, GRANTS[1], 0),
-        ("stop", 0, 20),
-        ("detach", 0, 3, 0),
-    ),
-    # A failed VM when its node's end has come, and nobody has ended it yet.
-    (
-        ("create", "buyer", "community", 1, 1, None, 0, None),
-        ("say", 1, ((0, "failed", ""),), "next"),
-        ("offboard", 1, 600, 0),
-        ("wait", 3600),
-        _RESTART,
-        ("sweep",),
-        _RESTART,
-    ),
-)
-OPENING = st.sampled_from(OPENINGS)

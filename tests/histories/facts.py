@@ -31,6 +31,66 @@ def require(condition: object, words: str) -> None:
         raise Disagreement(words)
 
 
+@dataclass(frozen=True)
+class Host:
+    """What a host has: memory in MiB, CPUs, and disk in GB, in all and empty. None is what it never told."""
+
+    ram: int | None = None
+    cpus: int | None = None
+    disk: int | None = None
+    empty: int | None = None
+
+    def told(self, later: "Host") -> "Host":
+        """With what a later report tells; what that leaves out is as it was."""
+        return Host(
+            ram=self.ram if later.ram is None else later.ram,
+            cpus=self.cpus if later.cpus is None else later.cpus,
+            disk=self.disk if later.disk is None else later.disk,
+            empty=self.empty if later.empty is None else later.empty,
+        )
+
+
+UNTOLD = Host()
+
+
+@dataclass(frozen=True)
+class Template:
+    """What VMs may start from: the GPU models that it suits alone, if any."""
+
+    models: frozenset[str] | None = None
+    needs_gpu: bool = False
+    offered: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What a request asks for. MiB, GB, and GiB of shared memory; None is left to the node."""
+
+    kind: str
+    tier: str = "community"
+    count: int = 0
+    size: str = ""  # of a VM without GPUs
+    ssh_key: str = ""
+    node: str | None = None
+    model: str | None = None
+    memory: int | None = None
+    disk: int | None = None
+    shared: int | None = None
+    regions: tuple[str, ...] = ()
+    fallback: bool = False
+    template: str | None = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """What of a host a workload is given: MiB, CPUs, GB; None where nothing is known to give."""
+
+    memory: int | None
+    cpus: int | None
+    disk: int
+    shared: int | None = None  # MiB, of a pod
+
+
 @dataclass
 class Unit:
     """One unit as the node's last report has it; one that left keeps what it was."""
@@ -62,6 +122,10 @@ class Node:
     ends: dt.datetime | None = None
     removed: bool = False
     said: int = 0  # the number of the agent's last report on guests
+    host: Host = UNTOLD
+    level: int = 1  # of its agent
+    region: str | None = None
+    fabric: bool = False  # whether it is on the InfiniBand fabric
 
 
 @dataclass
@@ -108,7 +172,9 @@ class Workload:
     claims: dict[int, str | None] = field(default_factory=dict)  # unit to the contract that gave the right
     keys: set[str] = field(default_factory=set)
     public: bool = False
-    disk: int = 20
+    asked: Wish = field(kw_only=True)
+    given: Given = field(kw_only=True)
+    requested: int | None = None  # MiB
     interrupted: dt.datetime | None = None
     lost: bool = False  # a pod whose job was: its reason says so, and when it is tried again
     rate: int | None = None  # cents an hour, locked while it runs
@@ -175,6 +241,16 @@ class Facts:
         self.ssh_keys: dict[str, tuple[str, int]] = {}  # organization, and which key it is
         self.prices: dict[tuple[str, str], int] = {}
         self.kept: dict[tuple[str, str], tuple[Any, Any, dt.datetime]] = {}  # by Idempotency-Key
+        self.sizes: dict[str, Given] = {}  # of VMs without GPUs
+        self.vram: dict[str, int] = {}  # GB, by GPU model
+        self.amd: frozenset[str] = frozenset()  # the GPU models that are AMD's
+        self.regions: frozenset[str] = frozenset()  # where there is a location
+        self.templates: dict[str, Template] = {}
+        self.infiniband: set[str] = set()  # the organizations that are on it
+        self.pool = 0  # how many addresses the fabric has
+        self.leases: dict[str, str] = {}  # of it: pod to node
+        self.budgets: dict[str, tuple[int, str]] = {}  # of keys: nano-USD, and a period
+        self.applied: set[str] = set()  # the organizations that asked to become providers
 
     # Reservations
 
@@ -217,6 +293,10 @@ class Facts:
 
     def runs_of(self, workload: Workload) -> list[Run]:
         return [run for run in self.runs.values() if run.workload == workload.id]
+
+    def guests_of(self, node: str) -> list[tuple[Run, Workload]]:
+        """Every guest that may be on the node, with its workload."""
+        return [(run, self.workloads[run.workload]) for run in self.open_runs(node)]
 
     def wanted_run(self, workload: Workload) -> Run | None:
         return next((run for run in self.runs_of(workload) if run.open and run.wanted), None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.histories.contracts import Contracts
-from tests.histories.facts import ENDED, LIVE, POD, UP, VM, Node, Run, Seen, Unit, Workload, require
+from tests.histories.facts import ENDED, LIVE, POD, UP, VM, Host, Node, Run, Seen, Unit, Workload, require
 from tests.histories.rights import MALFORMED, NOT_THERE, STATE
 
 GIVE_UP = dt.timedelta(days=7)
@@ -23,37 +23,56 @@ class Hosts(Contracts):
     """Agents, owners and the clock."""
 
     def add_node(
-        self, node_id: str, owner: str, runtime: str, interruptible: bool, units: dict[int, Unit]
+        self,
+        node_id: str,
+        owner: str,
+        runtime: str,
+        interruptible: bool,
+        units: dict[int, Unit],
+        host: Host,
+        region: str | None,
     ) -> None:
-        """A node that was enrolled and has reported those units."""
-        content = (copy.deepcopy(units), True)
-        self.nodes[node_id] = Node(
-            node_id, owner, runtime, interruptible, copy.deepcopy(units), seen=self.now, content=content
-        )
+        """A node that was enrolled there and has reported that host and those units."""
+        node = Node(node_id, owner, runtime, interruptible, copy.deepcopy(units), self.now, content=None)
+        node.content = (copy.deepcopy(units), host, True)
+        node.host, node.region = host, region
+        self.nodes[node_id] = node
 
-    def hear(self, node_id: str) -> None:
-        """The agent spoke."""
+    def hear(self, node_id: str, level: int | None = None) -> None:
+        """The agent spoke, of that level, or of the same as before."""
         node = self.nodes[node_id]
-        if node.seen <= self.now - HEARTBEAT:
+        if node.seen <= self.now - HEARTBEAT or level not in (None, node.level):
             node.seen = self.now
+        node.level = level or node.level
+
+    # What operators do at the server
+
+    def set_infiniband(self, org: str, on: bool) -> None:
+        """Whether the organization's pods get addresses from now on."""
+        self.infiniband = self.infiniband | {org} if on else self.infiniband - {org}
+
+    def join(self, node_id: str, on: bool) -> None:
+        """Whether the node is on the fabric from now on; who has an address keeps it for its run."""
+        self.nodes[node_id].fabric = on
 
     # Hardware
 
     def inventory(
-        self, seen: Seen, node_id: str, units: dict[int, Unit], *, sequence: int, complete: bool
+        self, seen: Seen, node_id: str, units: dict[int, Unit], host: Host, *, sequence: int, complete: bool
     ) -> None:
         """A report of what the node has; only what is newer, whole and not empty counts."""
         self.hear(node_id)
         node = self.nodes[node_id]
         if seen.refused([REMOVED] if node.removed else []):
             return
-        content = (units, complete)
+        content = (units, host, complete)
         doubtful = sequence <= node.sequence or not complete or not units
         if doubtful and (sequence, content) == (node.sequence, node.content):
             doubtful = False  # the same again
         elif not doubtful:
             node.sequence = sequence
             self._takes(node, units)
+            node.host = node.host.told(host)
             node.content = copy.deepcopy(content)
         require(("flagged" in seen.body) == doubtful, f"doubtful: {doubtful}, answered {seen.body}")
         require(seen.body["topologyGen"] == node.generation, f"answered {seen.body}, not {node.generation}")
@@ -117,6 +136,9 @@ class Hosts(Contracts):
         run.observed, run.message = state, message
         if state in ENDED:
             run.open = False
+            # Its address is another's once no guest of the pod may be there any more.
+            if not any(other.open for other in self.runs_of(workload)):
+                self.leases.pop(workload.id, None)
         if not run.wanted:
             return
         if state in LIVE:
@@ -137,6 +159,7 @@ class Hosts(Contracts):
         placed = self._placed(seen, pod.id, lost.number + 1)
         require(placed.units == pod.claims.keys(), "a pod is started again on what it has")
         self.begin_run(pod, placed, lost.number + 1)
+        self.connect(self.nodes[pod.node], pod.org, pod.id)
 
     def _guest_ended(self, workload: Workload, state: str, message: str) -> None:
         if workload.kind == POD and workload.status in ("pending", "deploying"):

@@ -1,122 +1,18 @@
-"""The model: what customers do with VMs and pods, and with the keys that open them."""
+"""The model: what customers do with the VMs and pods that they have, and with the keys that open them."""
 
-from collections.abc import Collection
+from dataclasses import replace
 
-from tests.histories.facts import OPERATORS, POD, VM, Node, Placed, Run, Seen, Workload, require
-from tests.histories.rights import MALFORMED, MARKET, NOT_THERE, OPEN, STATE, Fault, Rights, Room
+from tests.histories.creating import Creating
+from tests.histories.facts import POD, VM, Given, Node, Seen, Wish, Workload
+from tests.histories.placing import AMD_GRANT, INFINIBAND, NO_ADDRESS, NO_HOST, NO_ROOM
+from tests.histories.rights import MALFORMED, NOT_THERE, STATE, Fault, Room
 
 BUSY = {VM: (503, "VM_NODE_BUSY"), POD: (503, "POD_NODE_BUSY")}
 CAN_STOP = ("deploying", "running", "interrupted")
 
 
-class Life(Rights):
-    """Creating and operating workloads."""
-
-    def create(
-        self,
-        seen: Seen,
-        who: str,
-        org: str,
-        *,
-        kind: str,
-        tier: str,
-        count: int,
-        ssh_key: str,
-        node_id: str | None = None,
-        model: str | None = None,
-        key: str | None = None,
-    ) -> None:
-        if self.gate(seen, who, "compute.create", org=org):
-            return
-        asked = ("create", org, kind, tier, count, ssh_key, node_id, model)
-        if self.kept_answer(seen, who, key, asked):
-            return
-        if ssh_key not in self.ssh_keys or self.ssh_keys[ssh_key][0] != org:
-            seen.refused([MALFORMED])
-            return
-        rooms: list[Room]
-        if node_id is None:
-            rooms = self.rooms_in_pool(org=org, tier=tier, kind=kind, count=count, model=model)
-            where = list(self.nodes.values())
-        else:
-            node = self.nodes.get(node_id)
-            if node is None or not self.may_name(org, node):
-                seen.refused([(400, "UNKNOWN_NODE")])
-                return
-            if node.removed:
-                seen.refused([(400, "NODE_DECOMMISSIONED")])
-                return
-            stands = self.standings(node, org=org, tier=tier, kind=kind, named=True, model=model)
-            rooms = self.rooms_on(node, stands, count) if self._names_now(org, node_id) else []
-            where = [node]
-        full = self.no_room(where, kind=kind, count=count, model=model)
-        # Of three at once, the first may take what was left where the second had not looked.
-        overtaken = self.racing > 2 and node_id is None and seen.refusal == full
-        if seen.refused([full] if overtaken or not rooms else []):
-            return
-        placed = self._placed(seen, seen.body["id"], 1)
-        room = self._one_of(rooms, placed)
-        workload = Workload(
-            id=seen.body["id"],
-            org=org,
-            kind=kind,
-            tier=tier,
-            count=count,
-            model=self.nodes[placed.node].units[min(placed.units)].model,
-            node=placed.node,
-            created=self.now,
-            status="",
-            keys={ssh_key},
-            disk=20 if kind == VM else 50,
-        )
-        self._settle(workload, room, placed, 1, named=node_id is not None)
-        earlier = [run for run in self.open_runs(placed.node, placed.units) if run.id != placed.run]
-        workload.status = "pending" if earlier else "deploying"
-        require(seen.body["status"] == workload.status, f"it reads {seen.body['status']}")
-        self.keep(seen, who, key, asked)
-
-    def create_cpu(
-        self, seen: Seen, who: str, org: str, *, size: str, tier: str, ssh_key: str, node_id: str | None
-    ) -> None:
-        """A VM without GPUs goes wherever new work is taken: no host here says what it has."""
-        if self.gate(seen, who, "compute.create", org=org):
-            return
-        if ssh_key not in self.ssh_keys or self.ssh_keys[ssh_key][0] != org:
-            seen.refused([MALFORMED])
-            return
-        nodes = list(self.nodes.values())
-        if node_id is not None:
-            node = self.nodes.get(node_id)
-            if node is None or not self.may_name(org, node):
-                seen.refused([(400, "UNKNOWN_NODE")])
-                return
-            if node.removed:
-                seen.refused([(400, "NODE_DECOMMISSIONED")])
-                return
-            nodes = [node]
-        able = [node.id for node in nodes if self.takes_work(node) and node.runtime == "qemu"]
-        if node_id is not None and not self._names_now(org, node_id):
-            able = []
-        hosts = any(not node.removed and node.runtime == "qemu" for node in nodes)
-        full = (503, "INSUFFICIENT_HOST_CAPACITY") if hosts else (400, "VM_SHAPE_NOT_PLACEABLE")
-        if seen.refused([] if able else [full]):
-            return
-        placed = self._placed(seen, seen.body["id"], 1)
-        require(placed.node in able and not placed.units, f"placed on {placed}, and should be on {able}")
-        workload = Workload(
-            id=seen.body["id"],
-            org=org,
-            kind=VM,
-            tier=tier,
-            count=0,
-            model=size,
-            node=placed.node,
-            created=self.now,
-            status="deploying",
-            keys={ssh_key},
-        )
-        self.workloads[workload.id] = workload
-        self.begin_run(workload, placed, 1)
+class Life(Creating):
+    """Operating workloads."""
 
     def stop(self, seen: Seen, who: str, workload_id: str) -> None:
         workload = self.my_workload(seen, who, "compute.operate", workload_id)
@@ -147,43 +43,76 @@ class Life(Rights):
         if workload.status not in ("stopped", "failed") or ends:
             seen.refused([STATE])
             return
-        if pod and not self.online(node):
-            seen.refused([(409, "POD_NODE_OFFLINE")])
-            return
-        if pod and any(run.open for run in self.runs_of(workload)):
-            seen.refused([(409, "POD_STOPPING")])
-            return
-        if not workload.count:
-            self._restart_cpu(seen, workload, node)
-            return
-        mine = {"org": workload.org, "tier": workload.tier, "kind": workload.kind, "model": workload.model}
-        if self.gone(node) or workload.reason == "node_removed":
-            rooms = self.rooms_in_pool(**mine, count=workload.count)
-            faults: list[Fault] = [(503, "INSUFFICIENT_GPU_CAPACITY")]
+        gone = self.gone(node) or workload.reason == "node_removed"
+        if pod and (faults := self._not_admitted(workload, node)):
+            seen.refused(faults)
+        elif not workload.count:
+            self._restart_cpu(seen, workload, node, gone=gone)
+        elif gone:
+            self._restart_elsewhere(seen, workload)
         else:
-            rooms = self.rooms_on(node, self.standings(node, **mine, named=True), workload.count)
-            faults = [BUSY[workload.kind]]
-        if seen.refused([] if rooms else faults):
+            self._restart_here(seen, workload, node)
+
+    def _not_admitted(self, pod: Workload, node: Node) -> list[Fault]:
+        """Why a pod is not started again on its node, beside room."""
+        faults = []
+        if not self.online(node):
+            faults.append((409, "POD_NODE_OFFLINE"))
+        if any(run.open for run in self.runs_of(pod)):
+            faults.append((409, "POD_STOPPING"))
+        if pod.org in self.infiniband and node.level < INFINIBAND:
+            faults.append((409, "POD_NODE_NO_INFINIBAND"))
+        if pod.model in self.amd and node.level < AMD_GRANT:
+            faults.append((409, "POD_NODE_NO_AMD_GRANT"))
+        return faults
+
+    def _restart_here(self, seen: Seen, workload: Workload, node: Node) -> None:
+        rooms = self.rooms_here(node, workload.org, self._as_it_is(workload), again=workload)
+        busy = BUSY[workload.kind]
+        if rooms.unsure and seen.refusal == busy:
             return
-        number = 1 + max(run.number for run in self.runs_of(workload))
-        self._again(seen, workload, rooms, number)
+        faults = [] if rooms.found else [busy]
+        if workload.kind == POD and not self.connects(node, workload.org, workload.id):
+            faults.append(NO_ADDRESS)
+        if not seen.refused(faults):
+            self._again(seen, workload, rooms.found)
+            if workload.kind == POD:
+                self.connect(node, workload.org, workload.id)
 
-    def _again(self, seen: Seen, workload: Workload, rooms: list[Room], number: int) -> None:
-        placed = self._placed(seen, workload.id, number)
-        workload.node = placed.node
-        self._settle(workload, self._one_of(rooms, placed), placed, number, named=True)
-        workload.status, workload.reason, workload.interrupted = "deploying", "user_restarted", None
+    def _restart_elsewhere(self, seen: Seen, workload: Workload) -> None:
+        """A VM whose node was removed deploys afresh, where it was first asked for."""
+        rooms = self.rooms_in_pool(workload.org, self._as_it_is(workload), again=workload)
+        full = [NO_ROOM, NO_HOST]
+        if rooms.unsure and seen.refusal in full:
+            return
+        if not seen.refused([] if rooms.found else full if rooms.no_host else [NO_ROOM]):
+            self._again(seen, workload, rooms.found)
 
-    def _restart_cpu(self, seen: Seen, workload: Workload, node: Node) -> None:
+    def _restart_cpu(self, seen: Seen, workload: Workload, node: Node, *, gone: bool) -> None:
         """The same for a VM without GPUs, which needs no unit."""
-        where, fault = [node], BUSY[VM]
-        if self.gone(node) or workload.reason == "node_removed":
-            where, fault = list(self.nodes.values()), (503, "INSUFFICIENT_HOST_CAPACITY")
-        able = [host for host in where if self.takes_work(host) and host.runtime == "qemu"]
-        if not seen.refused([] if able else [fault]):
-            rooms = [Room(host.id, frozenset()) for host in able]
-            number = 1 + max(run.number for run in self.runs_of(workload))
-            self._again(seen, workload, rooms, number)
+        wish = workload.asked
+        if gone:
+            nodes = [host for host in self.nodes.values() if self.suits(host, wish)]
+            rooms, fault = self.cpu_rooms(nodes, workload.org, wish, named=False, again=workload), NO_HOST
+        else:
+            rooms = self.cpu_rooms([node], workload.org, wish, named=True, again=workload)
+            fault = BUSY[VM]
+        if not seen.refused([] if rooms else [fault]):
+            self._again(seen, workload, dict.fromkeys(rooms, workload.given))
+
+    def _as_it_is(self, workload: Workload) -> Wish:
+        return replace(workload.asked, model=workload.model, node=None)
+
+    def _again(self, seen: Seen, workload: Workload, rooms: dict[Room, Given]) -> None:
+        number = 1 + max(run.number for run in self.runs_of(workload))
+        placed = self._placed(seen, workload.id, number)
+        room = self._one_of(rooms, placed)
+        workload.node, workload.given = placed.node, rooms[room]
+        self._settle(workload, room, placed, number, named=True)
+        if workload.requested is not None and workload.given.memory is not None:
+            # What its node cannot give it any more it asks for no more.
+            workload.requested = min(workload.requested, workload.given.memory)
+        workload.status, workload.reason, workload.interrupted = "deploying", "user_restarted", None
 
     def reboot(self, seen: Seen, who: str, workload_id: str) -> None:
         workload = self.my_workload(seen, who, "compute.operate", workload_id)
@@ -203,10 +132,26 @@ class Life(Rights):
             faults.append(MALFORMED)
         elif workload.status != "stopped" or lost:
             faults.append(STATE)
-        if size <= workload.disk:
+        if size <= workload.given.disk:
             faults.append(MALFORMED)
-        if not seen.refused(faults):
-            workload.disk = size
+        if not seen.refused(faults or self._no_disk(workload, size)):
+            workload.given = replace(workload.given, disk=size)
+
+    def _no_disk(self, workload: Workload, size: int) -> list[Fault]:
+        """Why a stopped VM's disk cannot have that size on its host."""
+        node = self.nodes[workload.node]
+        if workload.count:
+            each = self.share(node).disk
+            most = each * workload.count if each is not None else None
+            left = self.left(node, without=workload.id)
+        else:
+            most = node.host.disk or None
+            left = self.for_cpus(node, workload.org, named=True, without=workload.id)
+        if most is not None and size > most:
+            return [(400, "VM_SHAPE_NOT_PLACEABLE")]
+        full = left.disk is not None and size > left.disk
+        full = full or (left.empty is not None and size - workload.given.disk > left.empty)
+        return [NO_HOST] if full else []
 
     def set_visibility(self, seen: Seen, who: str, workload_id: str, public: bool) -> None:
         workload = self.my_workload(seen, who, "compute.operate", workload_id)
@@ -262,18 +207,6 @@ class Life(Rights):
 
     # What becomes of workloads
 
-    def end(self, workload: Workload, status: str, reason: str) -> None:
-        """The workload stops, fails or is terminated: its right goes at once, its guest is to go."""
-        workload.status, workload.reason, workload.rate = status, reason, None
-        workload.lost = False
-        workload.claims = {}
-        for run in self.runs_of(workload):
-            if run.open:
-                run.wanted = False
-
-    def begin_run(self, workload: Workload, placed: Placed, number: int) -> None:
-        self.runs[placed.run] = Run(placed.run, workload.id, placed.node, number, placed.units)
-
     def becomes_running(self, workload: Workload) -> None:
         """It runs from now on, at today's rate."""
         workload.status, workload.interrupted, workload.lost = "running", None, False
@@ -286,41 +219,6 @@ class Life(Rights):
         if not workload.count:
             return self.prices[workload.model, ""]
         return self.prices[workload.model, workload.tier] * workload.count
-
-    def _names_now(self, org: str, node_id: str) -> bool:
-        """Whether the right to name the node is not one of a reservation in review alone."""
-        node = self.nodes[node_id]
-        return org in (OPERATORS, node.owner) or any(
-            org in contract.audience and self.status(contract) == "active"
-            for contract in self.of_node(node_id)
-        )
-
-    def _placed(self, seen: Seen, workload_id: str, number: int) -> Placed:
-        placed = seen.runs.get((workload_id, number))
-        require(placed, f"workload {workload_id} has no run {number}")
-        assert placed is not None
-        return placed
-
-    def _one_of(self, rooms: Collection[Room], placed: Placed) -> Room:
-        for room in rooms:
-            if (room.node, room.units) == (placed.node, placed.units):
-                return room
-        allowed = [f"{sorted(room.units)} of {room.node}" for room in rooms]
-        require(False, f"placed on {sorted(placed.units)} of {placed.node}, and should be on {allowed}")
-        raise AssertionError
-
-    def _settle(self, workload: Workload, room: Room, placed: Placed, number: int, *, named: bool) -> None:
-        """Whom it costs goes, and the workload has the room."""
-        for victim in room.victims:
-            self.end(self.workloads[victim], "terminated", "spot_preempted_for_reservation_tenant")
-        node = self.nodes[placed.node]
-        for unit in placed.units:
-            stands = self.standing(node, unit, org=workload.org, tier=workload.tier, named=named)
-            contract = self.held_by(node.id, unit)
-            by_right = stands not in (MARKET, OPEN)
-            workload.claims[unit] = contract.id if contract is not None and by_right else None
-        self.workloads[workload.id] = workload
-        self.begin_run(workload, placed, number)
 
     def _unfit(self, workload: Workload) -> bool:
         """Whether a running workload cannot be rebooted: its node is offline, or a GPU of its own failed."""

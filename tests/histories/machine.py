@@ -21,16 +21,32 @@ from tests.histories.comparing import (
     compare_views,
     look,
 )
-from tests.histories.drawing import OPENING, STEP
-from tests.histories.facts import Credential, Disagreement, Seen, Unit, require
+from tests.histories.drawing import HOSTS, STEP
+from tests.histories.facts import UNTOLD, Credential, Disagreement, Host, Seen, Unit, require
+from tests.histories.openings import OPENING
 from tests.histories.people import Model
-from tests.histories.real import MODELS, ORGS, PRICES, Real, Runs, placed
+from tests.histories.real import (
+    ADDRESSES,
+    AMD,
+    MODELS,
+    ORGS,
+    PRICES,
+    REGIONS,
+    TEMPLATES,
+    VRAM,
+    Real,
+    Runs,
+    placed,
+)
 from tests.histories.steps import Steps
 from tests.support import flush
 
 STEP_SECONDS = 4
 BEAT_SECONDS = 40
 sizes = st.lists(st.integers(1, 2), min_size=2, max_size=4)
+# By node: what its host tells, and where it stands.
+hosts = st.lists(st.sampled_from([UNTOLD] * 4 + list(HOSTS)), min_size=4, max_size=4)
+places = st.sampled_from([("north", "north", "north", None), ("north", "south", None, "south")])
 
 
 def _tell(words: str) -> None:
@@ -52,12 +68,25 @@ class Histories(RuleBasedStateMachine):
         self.sound = False  # whether the last step went well
 
     @initialize(
-        first=sizes, second=sizes, pods=sizes, owner=st.sampled_from(["buyer", "provider"]), opening=OPENING
+        first=sizes,
+        second=sizes,
+        pods=sizes,
+        owner=st.sampled_from(["buyer", "provider"]),
+        opening=OPENING,
+        told=hosts,
+        regions=places,
     )
     def begin(
-        self, first: list[int], second: list[int], pods: list[int], owner: str, opening: Sequence[Any]
+        self,
+        first: list[int],
+        second: list[int],
+        pods: list[int],
+        owner: str,
+        opening: Sequence[Any],
+        told: Sequence[Host] = (UNTOLD,) * 4,
+        regions: Sequence[str | None] = ("north", "south", None, "south"),
     ) -> None:
-        """A node of the provider's, one that is interruptible, and one for pods."""
+        """A node of the provider's, one that is interruptible, and two for pods, the second of AMD."""
         model, real = self.model, self.real
         for org in ORGS:
             model.credentials[org] = Credential(org)
@@ -65,19 +94,32 @@ class Histories(RuleBasedStateMachine):
         model.credentials["helper"] = Credential("tenant", session=True, permissions=("compute.read",))
         model.prices = {(slug, tier): cents for slug in MODELS for tier, cents in PRICES.items()}
         model.prices |= {(size, ""): cents for size, cents in real.sizes.items()}
-        self._node("provider", "qemu", False, first)
-        self._node(owner, "qemu", True, second[:2])
-        self._node("provider", "runc", False, pods[:2])
+        model.sizes, model.templates = real.given_by_size(), dict(TEMPLATES)
+        model.vram, model.amd, model.regions = dict(VRAM), AMD, frozenset(REGIONS)
+        model.pool = ADDRESSES
+        self._node("provider", "qemu", False, first, MODELS[0], told[0], regions[0])
+        self._node(owner, "qemu", True, second[:2], MODELS[0], told[1], regions[1])
+        self._node("provider", "runc", False, pods[:2], MODELS[0], told[2], regions[2])
+        self._node("provider", "runc", True, pods[-1:], MODELS[2], told[3], regions[3])
         self.steps = Steps(model, real)
         model.ssh_keys = {pk: (org, 0) for pk, org in real.ssh_keys.items()}
         for name, *args in opening:
             self.take(name, tuple(args))
 
-    def _node(self, owner: str, runtime: str, interruptible: bool, gpus: list[int]) -> None:
+    def _node(
+        self,
+        owner: str,
+        runtime: str,
+        interruptible: bool,
+        gpus: list[int],
+        of: str,
+        host: Host,
+        region: str | None,
+    ) -> None:
         klass = "vfio-group" if runtime == "qemu" else "device-request"
-        units = {number: Unit(size, MODELS[0], klass) for number, size in enumerate(gpus)}
-        name = self.real.node(owner, runtime, interruptible, units)
-        self.model.add_node(name, owner, runtime, interruptible, units)
+        units = {number: Unit(size, of, klass) for number, size in enumerate(gpus)}
+        name = self.real.node(owner, runtime, interruptible, units, host, region)
+        self.model.add_node(name, owner, runtime, interruptible, units, host, region)
 
     @rule(drawn=STEP)
     def step(self, drawn: tuple[Any, ...]) -> None:
@@ -149,6 +191,23 @@ class Histories(RuleBasedStateMachine):
         role = self.steps.one(self.model.roles, number)
         self.real.give_role("helper", role)
         self.model.give_role("helper", role)
+
+    def upgrade(self, number: int, level: int) -> None:
+        """The node's agent is of that level from now on, and is heard."""
+        node = self.steps.one(self.model.nodes, number)
+        self.real.levels[node] = level
+        status, _ = self.real.ask("GET", "/v1/agent/work", node)
+        require(status == 200, f"{node} asks for its work: {status}")
+        self.model.hear(node, level)
+
+    def join(self, number: int, on: bool) -> None:
+        node = self.steps.one(self.model.nodes, number)
+        self.real.join(node, on)
+        self.model.join(node, on)
+
+    def set_infiniband(self, org: str, on: bool) -> None:
+        self.real.set_infiniband(org, on)
+        self.model.set_infiniband(org, on)
 
     # What happens at once
 

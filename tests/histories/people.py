@@ -1,10 +1,10 @@
-"""The model: API keys, and roles of an organization's own."""
+"""The model: API keys, roles of an organization's own, and who wants to be a provider."""
 
 from collections.abc import Sequence
 
-from tests.histories.facts import Credential, Seen
+from tests.histories.facts import Credential, Seen, require
 from tests.histories.hosts import Hosts
-from tests.histories.rights import ACTIONS, NOT_THERE, STATE, Fault
+from tests.histories.rights import ACTIONS, MALFORMED, NOT_THERE, STATE, Fault
 
 ESCALATION = (403, "ESCALATION_REFUSED")
 
@@ -24,6 +24,33 @@ class Model(Hosts):
             return
         if not seen.refused([] if self.credentials[name].org == org else [NOT_THERE]):
             self.credentials[name].revoked = True
+
+    def update_key(
+        self, seen: Seen, who: str, org: str, name: str, limit: int | None, period: str | None
+    ) -> None:
+        """Change what a key may spend; a limit of 0 takes that away."""
+        if self.gate(seen, who, "apikey.update", org=org):
+            return
+        had = self.budgets.get(name)
+        faults = [] if self.credentials[name].org == org else [NOT_THERE]
+        if limit is None and (period is None or had is None):
+            faults.append(MALFORMED)
+        if seen.refused(faults):
+            return
+        self.budgets.pop(name, None)
+        if limit != 0:
+            before, ever = had or (0, "lifetime")
+            self.budgets[name] = (before if limit is None else limit, period or ever)
+        told = seen.body.get("budget", {})
+        found = (told["limitNanoUsd"], told["period"]) if told else None
+        require(found == self.budgets.get(name), f"its budget is {found}, not {self.budgets.get(name)}")
+
+    def apply(self, seen: Seen, who: str, org: str) -> None:
+        """Ask to become a provider, which is done once."""
+        if self.gate(seen, who, "provider.write", org=org):
+            return
+        if not seen.refused([MALFORMED] if org in self.applied else []):
+            self.applied.add(org)
 
     def make_role(self, seen: Seen, who: str, name: str, permissions: Sequence[str]) -> None:
         if self.gate(seen, who, "role.manage"):

@@ -5,26 +5,42 @@ import datetime as dt
 import json
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from django.test import Client
 
 from compute import tasks as compute_tasks
-from compute.models import Occupancy, ResourceSize, Run, SshKey, Workload
+from compute.models import Occupancy, ResourceSize, Run, SshKey, VmTemplate, Workload
 from compute.services.prices import set_price
 from compute.services.ssh_keys import create_key
-from nodes.models import GpuModel, Node, NodeHeartbeat
+from nodes.models import FabricAddress, GpuModel, Location, Node, NodeHeartbeat
+from nodes.services.fabrics import join, set_fabric
 from openrelay import clock as database_clock
 from openrelay.audit.actor import SYSTEM
 from openrelay.clock import Now
 from openrelay.identity.models import Organization, User
 from openrelay.identity.services.memberships import change_role
+from openrelay.identity.services.organizations import set_switches
 from reservations import tasks as reservations_tasks
 from tests import factories
 from tests.histories import facts
 from tests.support.travel import Clock
 
 ORGS = ("platform", "provider", "manager", "tenant", "buyer")
-MODELS = ("nvidia-h100-sxm5-80gb", "nvidia-a100-sxm4-80gb")
+# The last is for pods: AMD's, which agents have to be of a level for.
+MODELS = ("nvidia-h100-sxm5-80gb", "nvidia-a100-sxm4-40gb", "amd-mi300x-192gb")
+VRAM = dict(zip(MODELS, (80, 40, 192), strict=True))
+AMD = frozenset({MODELS[2]})
+REGIONS = ("north", "south", "east")  # the last has no nodes
+NOWHERE = "nowhere"
+TEMPLATES = {
+    "plain": facts.Template(),
+    "gpus": facts.Template(needs_gpu=True),
+    "first": facts.Template(models=frozenset({MODELS[0]})),
+    "amd": facts.Template(models=AMD, needs_gpu=True),
+    "withdrawn": facts.Template(offered=False),
+}
+ADDRESSES = 2
 PRICES = {"community": 200, "verified": 250, "spot": 90}
 INVENTED = "0198c0de-0000-7000-8000-000000000000"
 Runs = Mapping[str, Mapping[str, Any]]
@@ -74,9 +90,18 @@ class Real:
         self.sign_in()
         self.key_ids: dict[str, str] = {}
         self.models = {
-            slug: factories.gpu_model(slug, name=f"Model {slug}", manufacturer="nvidia") for slug in MODELS
+            slug: factories.gpu_model(
+                slug,
+                name=f"Model {slug}",
+                manufacturer="AMD" if slug in AMD else "nvidia",
+                vram_gb=VRAM[slug],
+            )
+            for slug in MODELS
         }
         self.sizes = dict(ResourceSize.objects.values_list("slug", "cents_per_hour"))
+        self.levels: dict[str, int] = {}
+        self.places, self.templates = self._places(), self._templates()
+        self.fabric = set_fabric("fabric", name="Fabric", networks=["10.40.0.0/30"], actor=SYSTEM)
         self.slugs = {str(model.pk): slug for slug, model in self.models.items()}
 
     def sign_in(self) -> None:
@@ -88,24 +113,63 @@ class Real:
         owner = factories.caller(org)
         return create_key(caller=owner, name=f"key-{number}", public_key=public_key(number))
 
+    def _places(self) -> dict[str, Location]:
+        """A location a region."""
+        made = [
+            Location(slug=region, name=region.title(), city=region.title(), country="NO", region=region)
+            for region in REGIONS
+        ]
+        return dict(zip(REGIONS, Location.objects.bulk_create(made), strict=True))
+
+    def _templates(self) -> dict[str, VmTemplate]:
+        made = VmTemplate.objects.bulk_create(
+            VmTemplate(
+                slug=name,
+                name=name,
+                filename=f"{name}.qcow2",
+                os_type="ubuntu",
+                requires_gpu=template.needs_gpu,
+                offered=template.offered,
+                manufacturer="amd" if template.models == AMD else "",
+            )
+            for name, template in TEMPLATES.items()
+        )
+        for row in made:
+            if not row.manufacturer and (suited := TEMPLATES[row.slug].models):
+                row.gpu_models.set([self.models[slug] for slug in suited])
+        return {row.slug: row for row in made}
+
+    def given_by_size(self) -> dict[str, facts.Given]:
+        """What VMs without GPUs get, by the table of sizes."""
+        return {row.slug: facts.Given(row.ram_mb, row.vcpu, disk=0) for row in ResourceSize.objects.all()}
+
     def travel(self, seconds: float) -> dt.datetime:
         """Move the clock on, which stands still between two steps."""
         self.now += dt.timedelta(seconds=seconds)
         self.clock.freeze(self.now)
         return self.now
 
-    def node(self, owner: str, runtime: str, interruptible: bool, units: dict[int, facts.Unit]) -> str:
-        """A node that was enrolled and has reported its units."""
+    def node(
+        self,
+        owner: str,
+        runtime: str,
+        interruptible: bool,
+        units: dict[int, facts.Unit],
+        host: facts.Host,
+        region: str | None,
+    ) -> str:
+        """A node that was enrolled there and has reported its host and units."""
         made = Node.objects.create(
             organization=self.orgs[owner],
             hostname=f"node-{len(self.secrets)}",
             runtime=runtime,
             node_class=Node.Class.INTERRUPTIBLE if interruptible else Node.Class.PERSISTENT,
+            location=self.places[region] if region is not None else None,
         )
         NodeHeartbeat.objects.create(node=made, seen_at=Now())
         name = str(made.pk)
         self.secrets[name] = factories.credential(made)
-        status, body = self.inventory(name, units, sequence=1, complete=True)
+        status, body = self.inventory(name, units, host, sequence=1, complete=True)
         assert status == 200, body
         return name
 
@@ -116,6 +180,8 @@ class Real:
     ) -> tuple[int, Any]:
         """One request by the credential of that name; its status and body, None for none."""
         headers = {"Authorization": f"Bearer {self.secrets[who]}"}
+        if who in self.levels:
+            headers["OpenRelay-Agent-Level"] = str(self.levels[who])
         if key is not None:
             headers["Idempotency-Key"] = key
         # A client is one thread's; making one loads the middleware anew.
@@ -143,10 +209,38 @@ class Real:
     def org_ids(self, orgs: Any) -> list[str]:
         return sorted(str(self.orgs[org].pk) for org in orgs)
 
+    def create_body(self, wish: facts.Wish) -> dict[str, Any]:
+        """The body of the request that asks for it."""
+        body: dict[str, Any] = {"sshKeyIds": [wish.ssh_key]}
+        rest: dict[str, Any] = {
+            "gpuCount": wish.count or None,
+            "gpuModelId": str(self.models[wish.model].pk) if wish.model else None,
+        }
+        if wish.kind == facts.POD:
+            body |= {"image": "ghcr.io/acme/trainer:1"}
+            rest |= {"volumeGb": wish.disk, "shmSizeGb": wish.shared}
+        else:
+            body |= {"name": "vm", "tier": wish.tier}
+            rest |= {
+                "guestMemMb": wish.memory,
+                "diskSizeGb": wish.disk,
+                "resourceSize": wish.size or None,
+                "nodeId": wish.node,
+                "preferredRegions": list(wish.regions) or None,
+                "allowFallback": wish.fallback or None,
+                "templateId": self._template_id(wish.template),
+            }
+        return body | {name: value for name, value in rest.items() if value is not None}
+
+    def _template_id(self, name: str | None) -> str | None:
+        if name is None:
+            return None
+        return str(self.templates[name].pk) if name in self.templates else INVENTED
+
     def inventory(
-        self, node: str, units: dict[int, facts.Unit], *, sequence: int, complete: bool
+        self, node: str, units: dict[int, facts.Unit], host: facts.Host, *, sequence: int, complete: bool
     ) -> tuple[int, Any]:
-        """The node's agent reports its hardware; of its host it tells nothing, so that units alone decide."""
+        """The node's agent reports its hardware; of its host it tells what is known."""
         listed = []
         for number, unit in sorted(units.items()):
             row = factories.unit_report(
@@ -154,7 +248,14 @@ class Real:
             )
             row["gpus"][0]["healthy"] = unit.healthy
             listed.append(row)
-        body = {"sequence": sequence, "complete": complete, "units": listed}
+        figures = {
+            "ramMb": host.ram,
+            "cpuCores": host.cpus,
+            "diskTotalGb": host.disk,
+            "diskFreeGb": host.empty,
+        }
+        told = {name: figure for name, figure in figures.items() if figure is not None}
+        body = {"sequence": sequence, "complete": complete, "units": listed, "host": told}
         return self.ask("POST", "/v1/agent/inventory", node, body)
 
     # What happens by itself, and at the server
@@ -179,7 +280,18 @@ class Real:
             role=role_id,
         )
 
+    def set_infiniband(self, org: str, on: bool) -> None:
+        set_switches(actor=SYSTEM, organization_id=self.orgs[org].pk, infiniband_enabled=on)
+
+    def join(self, node: str, on: bool) -> None:
+        join(UUID(node), self.fabric if on else None, actor=SYSTEM)
+
     # What is written down
+
+    def leases(self) -> dict[str, str]:
+        """Who has an address of the fabric, and on which node."""
+        rows = FabricAddress.objects.exclude(holder=None).values_list("holder", "node_id")
+        return {str(holder): str(node) for holder, node in rows}
 
     def runs(self) -> Runs:
         """Every run there is."""
@@ -208,8 +320,10 @@ class Real:
                 "reason": row.status_reason,
                 "node": str(row.node_id),
                 "public": row.public,
-                "disk": row.disk_size_gb,
+                "given": facts.Given(row.guest_mem_mb, row.guest_vcpu, row.disk_size_gb, row.shm_mb),
+                "requested": row.requested_guest_mem_mb,
+                "template": row.template.slug if row.template else None,
                 "keys": {str(key.pk) for key in row.ssh_keys.all()},
             }
-            for row in Workload.objects.prefetch_related("ssh_keys")
+            for row in Workload.objects.select_related("template").prefetch_related("ssh_keys")
         }

@@ -1,7 +1,6 @@
 """The model: who may do what, and who may place where."""
 
 import datetime as dt
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tests.histories.facts import (
@@ -166,65 +165,6 @@ class Rights(Facts):
             if cost == least:
                 best.append(Room(node.id, frozenset(units), frozenset(victims)))
         return best
-
-    def rooms_in_pool(self, *, org: str, tier: str, kind: str, count: int, model: str | None) -> list[Room]:
-        """The best fits of the public pool: where the fewest GPUs that are open to everybody are taken, of
-        those on whose node the fewest free GPUs of the model are left.
-        """
-        found: dict[tuple[int, int], list[Room]] = {}
-        for node in self.nodes.values():
-            stands = self.standings(node, org=org, tier=tier, kind=kind, named=False, model=model)
-            for of in {node.units[unit].model for unit in stands}:
-                mine = {unit: how for unit, how in stands.items() if node.units[unit].model == of}
-                if rooms := self.rooms_on(node, mine, count):
-                    free = sum(node.units[unit].gpus for unit in mine)
-                    for room in rooms:
-                        # As much of it in each of them.
-                        open_ = sum(node.units[unit].gpus for unit in room.units if stands[unit] == OPEN)
-                        found.setdefault((open_, free), []).append(room)
-        if self.racing:  # whose node is busy with another request is passed over
-            return [room for rooms in found.values() for room in rooms]
-        return found[min(found)] if found else []
-
-    def no_room(self, nodes: Iterable[Node], *, kind: str, count: int, model: str | None) -> Fault:
-        """What a request is answered that has no room on those nodes: whether it ever could have."""
-        for node in nodes:
-            if node.removed or node.runtime != RUNTIME_OF[kind]:
-                continue
-            able = [
-                number
-                for number, unit in node.units.items()
-                if unit.present and unit.sellable and unit.klass == CLASS_OF[kind]
-                if model in (None, unit.model)
-            ]
-            for units in subsets(able):
-                of = {node.units[unit].model for unit in units}
-                if len(of) == 1 and sum(node.units[unit].gpus for unit in units) == count:
-                    return 503, "INSUFFICIENT_GPU_CAPACITY"
-        return 400, "GPU_COUNT_NOT_ALLOCATABLE"
-
-    def availability(self, org: str) -> dict[str, tuple[int, int, int, int]]:
-        """By GPU model: free to the organization, of it reserved to it, on the spot market, in all."""
-        found: dict[str, list[int]] = {}
-        for node in self.nodes.values():
-            if not self.takes_work(node) or node.runtime != "qemu":
-                continue
-            for number, unit in node.units.items():
-                if not (unit.present and unit.sellable and unit.klass == "vfio-group"):
-                    continue
-                contract = self.held_by(node.id, number)
-                used = bool(self.open_runs(node.id, [number])) or self.claim_on(node.id, number) is not None
-                active = contract is not None and self.status(contract) == "active"
-                own = contract is not None and active and org in contract.audience
-                free = not used and unit.healthy
-                sums = found.setdefault(unit.model, [0, 0, 0, 0])
-                if contract is None or own:
-                    sums[0] += free * unit.gpus
-                    sums[1] += (free and own) * unit.gpus
-                    sums[3] += (free or used) * unit.gpus
-                elif active and number in contract.released:
-                    sums[2] += free * unit.gpus
-        return {model: (a, b, c, d) for model, (a, b, c, d) in found.items() if a or b or c or d}
 
     def kept_answer(self, seen: Seen, who: str, key: str | None, request: object) -> bool:
         """Whether the request was answered for its Idempotency-Key, and rightly so."""

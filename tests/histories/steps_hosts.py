@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.histories.asking import Asking, Call
-from tests.histories.facts import Unit
+from tests.histories.facts import Host, Unit
 from tests.histories.people import Model
 from tests.histories.real import MODELS
 
@@ -63,7 +63,8 @@ class HostSteps(Asking):
             if change == "unhealthy":
                 unit.healthy = not unit.healthy
             elif change == "model":
-                unit.model = MODELS[1 - MODELS.index(unit.model)]
+                other = MODELS[1] if node.runtime == "qemu" else MODELS[2]
+                unit.model = other if unit.model == MODELS[0] else MODELS[0]
             elif change == "class":
                 usual = "vfio-group" if node.runtime == "qemu" else "device-request"
                 unit.klass = "mdev" if unit.klass == usual else usual
@@ -72,13 +73,24 @@ class HostSteps(Asking):
             elif change == "size":
                 unit.gpus = 3 - unit.gpus
             units[picked] = unit
-        units = dict(sorted(units.items()))
+        return self._has(node_id, dict(sorted(units.items())), node.host, how)
+
+    def figures(self, number: int, host: Host, how: str) -> Call | None:
+        """The node tells what else its host has."""
+        node_id = self.one(self.model.nodes, number)
+        units = {n: unit for n, unit in self.model.nodes[node_id].units.items() if unit.present}
+        return self._has(node_id, copy.deepcopy(units), host, how)
+
+    def _has(self, node_id: str, units: dict[int, Unit], host: Host, how: str) -> Call:
+        node = self.model.nodes[node_id]
         sequence = max(1, {"same": node.sequence, "older": node.sequence - 1}.get(how, node.sequence + 1))
         complete = how != "partial"
         return Call(
-            f"{node_id} has {units} ({how})",
-            lambda: self.real.inventory(node_id, units, sequence=sequence, complete=complete),
-            lambda model, seen: model.inventory(seen, node_id, units, sequence=sequence, complete=complete),
+            f"{node_id} has {units}, {host} ({how})",
+            lambda: self.real.inventory(node_id, units, host, sequence=sequence, complete=complete),
+            lambda model, seen: model.inventory(
+                seen, node_id, units, host, sequence=sequence, complete=complete
+            ),
         )
 
     def set_status(self, number: int, status: str, by: int) -> Call | None:

@@ -39,6 +39,30 @@ class PeopleSteps(Asking):
             lambda model, seen: model.revoke_key(seen, asker, org, name),
         )
 
+    def update_key(self, number: int, limit: int | None, period: str | None, by: int) -> Call | None:
+        name = self.one(self.real.key_ids, number)
+        if name is None:
+            return None
+        asker = self.asker(by, "boss")
+        org = self.model.credentials[asker].org
+        path = self.real.org_path(org, f"api-keys/{self.real.key_ids[name]}")
+        budget = {"limitNanoUsd": limit, "period": period}
+        body = {"budget": {field: value for field, value in budget.items() if value is not None}}
+        return Call(
+            f"{asker} lets {name} spend {body}",
+            lambda: self.real.ask("PATCH", path, asker, body),
+            lambda model, seen: model.update_key(seen, asker, org, name, limit, period),
+        )
+
+    def apply(self, org: str, by: int) -> Call | None:
+        asker = self.asker(by, org)
+        path = self.real.org_path(org, "provider/apply")
+        return Call(
+            f"{asker} asks for {org} to be a provider",
+            lambda: self.real.ask("POST", path, asker, {"note": "We have GPUs."}),
+            lambda model, seen: model.apply(seen, asker, org),
+        )
+
     def make_role(self, number: int, permissions: Sequence[str], by: int) -> Call | None:
         asker = self.asker(by, "boss")
         body = {"name": f"role {number}", "permissions": list(permissions)}

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.histories.asking import Asking, Call
-from tests.histories.facts import POD, VM
+from tests.histories.drawing import USUAL, More
+from tests.histories.facts import POD, VM, Wish
 from tests.histories.people import Model
 from tests.histories.real import INVENTED, MODELS, public_key
 
@@ -21,59 +22,71 @@ class WorkloadSteps(Asking):
         of: int | None,
         by: int,
         key: str | None,
-        kind: str = VM,
+        more: More = USUAL,
     ) -> Call | None:
         asker = self.asker(by, org)
-        mine = [pk for pk, (owner, _) in self.model.ssh_keys.items() if owner == org]
-        ssh_key = (mine or [INVENTED])[0]
-        node = None if where is None else INVENTED if where < 0 else self.one(self.model.nodes, where)
-        model_slug = None if of is None else MODELS[of]
-        body: dict[str, Any] = {"sshKeyIds": [ssh_key], "gpuCount": count}
-        if kind == VM:
-            body |= {"name": "vm", "tier": tier, "guestMemMb": 1024, "diskSizeGb": 20}
-            body |= {} if node is None else {"nodeId": node}
-        else:
-            body |= {"image": "ghcr.io/acme/trainer:1"}
-            org = self.model.credentials[asker].org
-        if model_slug is not None:
-            body["gpuModelId"] = str(self.real.models[model_slug].pk)
-        path = self.real.org_path(org, "vms/create") if kind == VM else "/v1/pods"
+        size = next(iter(self.real.sizes)) if more.size else ""
+        wish = Wish(
+            kind=VM,
+            tier=tier,
+            count=count,
+            model=None if of is None else MODELS[of],
+            node=self._named(where),
+            memory=more.memory,
+            size=size,
+            **self._more(org, more),
+        )
+        return self._create(asker, org, wish, key)
+
+    def create_cpu(self, org: str, where: int | None, of: int, by: int, more: More = USUAL) -> Call | None:
+        asker = self.asker(by, org)
+        wish = Wish(
+            kind=VM,
+            tier=("community", "spot")[of % 2],
+            size=self.one(self.real.sizes, of),
+            node=self._named(where),
+            **self._more(org, more),
+        )
+        return self._create(asker, org, wish, None)
+
+    def create_pod(self, org: str, count: int, by: int, key: str | None, more: More = USUAL) -> Call | None:
+        asker = self.asker(by, org)
+        wish = Wish(
+            kind=POD,
+            count=count,
+            ssh_key=self._key_of(org),
+            model=None if more.of is None else MODELS[more.of],
+            disk=None if more == USUAL else more.disk,
+            shared=more.shared,
+        )
+        return self._create(asker, self.model.credentials[asker].org, wish, key)
+
+    def _named(self, where: int | None) -> str | None:
+        if where is None:
+            return None
+        return INVENTED if where < 0 else self.one(self.model.nodes, where)
+
+    def _key_of(self, org: str) -> str:
+        return next((pk for pk, (owner, _) in self.model.ssh_keys.items() if owner == org), INVENTED)
+
+    def _more(self, org: str, more: More) -> dict[str, Any]:
+        return {
+            "ssh_key": self._key_of(org),
+            "disk": more.disk,
+            "regions": more.regions,
+            "fallback": more.fallback,
+            "template": more.template,
+        }
+
+    def _create(self, asker: str, org: str, wish: Wish, key: str | None) -> Call:
+        path = self.real.org_path(org, "vms/create") if wish.kind == VM else "/v1/pods"
+        body = self.real.create_body(wish)
         return Call(
-            f"{asker} asks for a {tier} {kind} of {count} on {node}",
+            f"{asker} asks for a {wish}",
             lambda: self.real.ask("POST", path, asker, body, key),
-            lambda model, seen: model.create(
-                seen,
-                asker,
-                org,
-                kind=kind,
-                tier=tier,
-                count=count,
-                ssh_key=ssh_key,
-                node_id=node,
-                model=model_slug,
-                key=key,
-            ),
+            lambda model, seen: model.create(seen, asker, org, wish, key=key),
             key=key,
         )
-
-    def create_cpu(self, org: str, where: int | None, of: int, by: int) -> Call | None:
-        asker = self.asker(by, org)
-        mine = [pk for pk, (owner, _) in self.model.ssh_keys.items() if owner == org]
-        ssh_key = (mine or [INVENTED])[0]
-        node = None if where is None else INVENTED if where < 0 else self.one(self.model.nodes, where)
-        size, tier = self.one(self.real.sizes, of), ("community", "spot")[of % 2]
-        body = {"name": "vm", "sshKeyIds": [ssh_key], "resourceSize": size, "tier": tier, "diskSizeGb": 20}
-        body |= {} if node is None else {"nodeId": node}
-        return Call(
-            f"{asker} asks for a VM of size {size} on {node}",
-            lambda: self.real.ask("POST", self.real.org_path(org, "vms/create"), asker, body),
-            lambda model, seen: model.create_cpu(
-                seen, asker, org, size=size, tier=tier, ssh_key=ssh_key, node_id=node
-            ),
-        )
-
-    def create_pod(self, org: str, count: int, by: int, key: str | None) -> Call | None:
-        return self.create(org, "community", count, None, None, by, key, kind=POD)
 
     def _on_workload(
         self, number: int, by: int, method: str, rest: str, body: Any, told: Callable[..., None]
@@ -102,7 +115,7 @@ class WorkloadSteps(Asking):
 
     def resize(self, number: int, more: int, by: int) -> Call | None:
         workload = self.one(self.workloads(), number)
-        size = more + (workload.disk if workload is not None else 0)
+        size = more + (workload.given.disk if workload is not None else 0)
         return self._on_workload(
             number,
             by,

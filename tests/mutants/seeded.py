@@ -3,23 +3,8 @@
 An edit names the exact text that it replaces, which has to be there exactly once.
 """
 
-from dataclasses import dataclass
-
-Edit = tuple[str, str, str]  # path, text, what is there instead
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A fault: its name, the promise that it breaks, and the edits that plant it."""
-
-    name: str
-    promise: str
-    edits: tuple[Edit, ...]
-
-
-def _one(name: str, promise: str, path: str, text: str, instead: str) -> Mutant:
-    return Mutant(name, promise, ((path, text, instead),))
-
+from tests.mutants.mutant import Mutant, one
+from tests.mutants.seeded_shares import SHARES
 
 _PLACEMENT = "compute/placement.py"
 _UNIT = "nodes/models/gpu_unit.py"
@@ -29,6 +14,7 @@ _INVENTORY = "nodes/services/inventory.py"
 _CAPACITY = "reservations/services/capacity.py"
 _AMENDING = "reservations/services/amending.py"
 _CLAIMS = "compute/services/claims.py"
+_KEYS = "openrelay/identity/services/keys.py"
 
 MUTANTS = (
     Mutant(
@@ -44,112 +30,112 @@ MUTANTS = (
         ),
     ),
     # The table of who may place where, row by row.
-    _one(
+    one(
         "row-free",
         "a unit that is free and not reserved is open to everybody",
         _PLACEMENT,
         "    if held is None:\n        return Standing.OPEN\n",
         "    if held is None:\n        return Standing.OPEN if tier == SPOT else None\n",
     ),
-    _one(
+    one(
         "row-draining",
         "a unit that an earlier guest may still be on is nobody's but the audience's",
         _PLACEMENT,
         "    if use.workload_id is not None or use.occupied:\n",
         "    if use.workload_id is not None:\n",
     ),
-    _one(
+    one(
         "row-reserved-not-released",
         "what is reserved and not released is not for spot",
         _PLACEMENT,
         "held.active and held.released else None",
         "held.active else None",
     ),
-    _one(
+    one(
         "row-reserved-audience",
         "the audience may have what is reserved to it",
         _PLACEMENT,
         "return Standing.OWN_DRAINING if use.occupied else Standing.OWN_FREE",
         "return None if not held.released else Standing.OWN_FREE",
     ),
-    _one(
+    one(
         "row-reserved-draining",
         "the audience may have what is reserved to it and draining",
         _PLACEMENT,
         "return Standing.OWN_DRAINING if use.occupied else Standing.OWN_FREE",
         "return None if use.occupied else Standing.OWN_FREE",
     ),
-    _one(
+    one(
         "row-reserved-by-name",
         "what is reserved is had by naming the node only",
         _PLACEMENT,
         "        if not named:\n            return None\n",
         "",
     ),
-    _one(
+    one(
         "row-released-spot",
         "what is released is for sale to spot",
         _PLACEMENT,
         "return Standing.MARKET if tier == SPOT and held.active and held.released else None",
         "return None",
     ),
-    _one(
+    one(
         "row-released-ordinary",
         "what is released is not for ordinary workloads",
         _PLACEMENT,
         "if tier == SPOT and held.active",
         "if held.active",
     ),
-    _one(
+    one(
         "released-first",
         "over the fleet spot goes where it takes the least of what is open to everybody",
         _PLACEMENT,
         "return from_open, sum(sizes) + sum(on_market)",
         "return 0, sum(sizes) + sum(on_market)",
     ),
-    _one(
+    one(
         "row-spot-preempted",
         "a spot workload gives way to the audience",
         _PLACEMENT,
         "return Standing.OWN_SPOT if use.tier == SPOT else None",
         "return None",
     ),
-    _one(
+    one(
         "row-ordinary-stays",
         "an ordinary workload gives way to nobody",
         _PLACEMENT,
         "return Standing.OWN_SPOT if use.tier == SPOT else None",
         "return Standing.OWN_FREE",
     ),
-    _one(
+    one(
         "row-review-audience",
         "a reservation in review grants nothing to its audience",
         _SURVEY,
         "return self.active and organization_id in self.audience",
         "return organization_id in self.audience",
     ),
-    _one(
+    one(
         "row-review-spot",
         "a reservation in review grants nothing to spot",
         _PLACEMENT,
         "held.active and held.released else None",
         "held.released else None",
     ),
-    _one(
+    one(
         "row-failed-gpu",
         "nothing starts on a failed GPU",
         "compute/services/node_facts.py",
         "usable = for_sale and not failed and alloc_class",
         "usable = for_sale and alloc_class",
     ),
-    _one(
+    one(
         "row-unsold",
         "nothing starts on what is not for sale",
         _UNIT,
         '    if not sellable:\n        return not_sellable_reason or "it is not for sale"\n',
         "",
     ),
-    _one(
+    one(
         "row-gone",
         "nothing starts on a unit that is gone",
         _UNIT,
@@ -157,7 +143,7 @@ MUTANTS = (
         "",
     ),
     # Facts, and what is no evidence of them
-    _one(
+    one(
         "free-on-absence",
         "a guest that a report leaves out is as it was",
         _REPORTS,
@@ -167,49 +153,49 @@ MUTANTS = (
         "                close(run, by=Occupancy.AGENT, at=held.at)\n"
         "            let_waiting_deploy(held.node, actor=actor, at=held.at)\n",
     ),
-    _one(
+    one(
         "free-on-stop",
         "a unit is free once the agent says so",
         _CLAIMS,
         '        jobs.on_commit("compute.tear_down", str(pk))\n',
         '        close(Run.objects.select_related("workload").get(pk=pk), by=Occupancy.AGENT, at=at)\n',
     ),
-    _one(
+    one(
         "stale-report-taken",
         "a report older than the last changes nothing",
         _REPORTS,
         "    if report.sequence < state.last_sequence:\n",
         "    if report.sequence < 0:\n",
     ),
-    _one(
+    one(
         "partial-report-taken",
         "a report of an agent that could not look at all changes nothing",
         _REPORTS,
         "    if not report.complete:\n",
         "    if report.sequence < 0:\n",
     ),
-    _one(
+    one(
         "stale-inventory-taken",
         "an inventory older than the last changes nothing",
         _INVENTORY,
         '    if report["sequence"] <= node.inventory_sequence:\n',
         '    if report["sequence"] < 0:\n',
     ),
-    _one(
+    one(
         "partial-inventory-taken",
         "an inventory of an agent that could not read all changes nothing",
         _INVENTORY,
         '    if not report["complete"]:\n',
         '    if report["sequence"] < 0:\n',
     ),
-    _one(
+    one(
         "return-needs-no-review",
         "a unit's return is a change of topology",
         _INVENTORY,
         '            causes.append(f"{unit.address} is back")\n',
         "            pass\n",
     ),
-    _one(
+    one(
         "late-guest-ignored",
         "a guest that turns up after its end is to go, and its units are taken",
         _REPORTS,
@@ -229,7 +215,7 @@ MUTANTS = (
             (_AMENDING, "    if found:\n        raise contracts.overlap(found, caller)\n", ""),
         ),
     ),
-    _one(
+    one(
         "amend-keeps-old-end",
         "a term ends when it was amended to",
         _AMENDING,
@@ -237,28 +223,28 @@ MUTANTS = (
         "    reservation.ends_at = changes.ends_at\n",
         "    reservation.ends_at = changes.ends_at\n",
     ),
-    _one(
+    one(
         "reaffirm-without-units",
         "what is gone cannot be re-affirmed",
         _AMENDING,
         "    if missing:\n",
         "    if False:\n",
     ),
-    _one(
+    one(
         "reclaim-by-standers",
         "reclaim ends who is on the named units, and nobody else",
         _CAPACITY,
         "plan = select([unit.unit_id for unit in units])",
         "plan = split(list(Workload.objects.active().filter(node=held.node)))",
     ),
-    _one(
+    one(
         "reclaim-ordinary",
         "reclaim ends spot workloads only",
         _CAPACITY,
         "victims=[workload for workload in workloads if workload.tier == Tier.SPOT]",
         "victims=list(workloads)",
     ),
-    _one(
+    one(
         "dry-run-moves",
         "a dry run changes nothing",
         _CAPACITY,
@@ -280,7 +266,7 @@ MUTANTS = (
             ),
         ),
     ),
-    _one(
+    one(
         "manager-reaches-all-spot",
         "a managing organization evicts on released units only",
         "reservations/services/reclaim_spot.py",
@@ -288,42 +274,42 @@ MUTANTS = (
         "hold_id__in=ids)",
     ),
     # Placement and life
-    _one(
+    one(
         "oldest-preempted",
         "of spot workloads the youngest give way",
         _PLACEMENT,
         "for victim in sorted(sizes, key=lambda victim: (since[victim], victim), reverse=True):",
         "for victim in sorted(sizes, key=lambda victim: (since[victim], victim)):",
     ),
-    _one(
+    one(
         "offline-node-placed",
         "nothing starts on a node that is silent",
         "compute/services/room.py",
         "    if not facts.heard:\n",
         "    if False:\n",
     ),
-    _one(
+    one(
         "held-node-placed",
         "nothing starts on a node that its owner keeps from new work",
         "nodes/models/node.py",
         "return not self.owner_hold and self.removed_at is None",
         "return self.removed_at is None",
     ),
-    _one(
+    one(
         "drain-ends-stopped",
         "draining leaves what is stopped",
         "compute/services/draining.py",
         ".filter(node=held.node).exclude(status=states.STOPPED)\n",
         ".filter(node=held.node)\n",
     ),
-    _one(
+    one(
         "pods-not-resubmitted",
         "a pod that lost its job is started again",
         "compute/services/pods_recovery.py",
         "and observed == Run.Observed.GONE\n",
         "and observed == Run.Observed.STOPPED\n",
     ),
-    _one(
+    one(
         "last-key-detached",
         "a live workload keeps a key",
         "compute/services/attachments.py",
@@ -331,60 +317,91 @@ MUTANTS = (
         "        if len(opening) == 0:\n",
     ),
     # Money, repeats, and who may
-    _one(
+    one(
         "rate-not-locked",
         "the rate locks when a session opens",
         "compute/services/burn.py",
         "cents = session.cents_per_hour if session else hourly_cents(workload) or 0",
         "cents = hourly_cents(workload) or 0",
     ),
-    _one(
+    one(
         "interrupted-billed",
         "interrupted time is free",
         "compute/services/transitions.py",
         "    else:\n        ended = [pk for pk, status",
         "    elif target != states.INTERRUPTED:\n        ended = [pk for pk, status",
     ),
-    _one(
+    one(
         "repeat-does-it-again",
         "a repeated Idempotency-Key does nothing again",
         "openrelay/api/idempotency.py",
         "        if kept is None:\n",
         "        if kept is None or kept[0] == self.fingerprint:\n",
     ),
-    _one(
+    one(
         "repeat-of-another",
         "an Idempotency-Key stands for one request",
         "openrelay/api/idempotency.py",
         "        if fingerprint != self.fingerprint:\n",
         "        if not fingerprint:\n",
     ),
-    _one(
+    one(
         "others-workloads",
         "another organization's workload is not there",
         "compute/querysets.py",
         "return self.filter(organization_id=caller.organization_id)",
         "return self.all()",
     ),
-    _one(
+    one(
         "key-over-its-maker",
         "no key exceeds its maker",
         "openrelay/identity/services/escalation.py",
         "    if not beyond:\n        return\n",
         "    if beyond is not None:\n        return\n",
     ),
-    _one(
+    one(
         "role-kept-in-key",
         "a key goes no further than its maker's role of now",
         "openrelay/identity/services/callers.py",
         "        actions &= facts.maker_role.actions(platform_ops=facts.is_platform_ops)\n",
         "        pass\n",
     ),
-    _one(
+    one(
+        "budget-for-ever",
+        "a budget of 0 is none",
+        _KEYS,
+        "        if budget.limit == 0:\n",
+        "        if budget.limit == -1:\n",
+    ),
+    one(
+        "budget-forgets-its-period",
+        "what a change of a budget does not name stays",
+        _KEYS,
+        "budget.period or key.budget_period or PERIODS[0]",
+        "budget.period or PERIODS[0]",
+    ),
+    Mutant(
+        "keys-edit-keys",
+        "people edit keys, keys do not",
+        (
+            (
+                "openrelay/identity/services/callers.py",
+                "(actions_of(facts.permissions) | EVERYONE) - SESSION_ONLY_ACTIONS",
+                "actions_of(facts.permissions) | EVERYONE",
+            ),
+            (
+                "openrelay/identity/operations.py",
+                '"update_org_api_key": Access("apikey.update", session_only=True)',
+                '"update_org_api_key": Access("apikey.update")',
+            ),
+        ),
+    ),
+    one(
         "revoked-key-serves",
         "a revoked key is dead",
         "openrelay/identity/services/callers.py",
         "    if facts.revoked_at is not None:\n",
         "    if facts.revoked_at is None and facts.revoked_at is not None:\n",
     ),
+    *SHARES,
 )

@@ -1,0 +1,172 @@
+"""Faults to plant in what a workload gets beside its GPUs: its place, its share of a host, its address."""
+
+from tests.mutants.mutant import Mutant, one
+
+_SHARES = "compute/capacity.py"
+_ADMISSION = "compute/services/pods_admission.py"
+_CLAIMS = "compute/services/claims.py"
+
+SHARES = (
+    # Where it may be, and what it starts from
+    one(
+        "region-ignored",
+        "a VM is where its regions say, unless it may be elsewhere",
+        "compute/services/create.py",
+        "if not regions or request.allow_fallback or candidate.region in regions",
+        'if candidate.region != ""',
+    ),
+    one(
+        "fallback-first",
+        "a VM that may be elsewhere is where it prefers while there is room",
+        "compute/services/create.py",
+        "            bool(regions) and candidate.region not in regions,\n",
+        "            False,\n",
+    ),
+    one(
+        "cpu-region-ignored",
+        "a VM without GPUs is where its regions say",
+        "compute/services/cpu_hosts.py",
+        "        open_nodes = open_nodes.filter(~there | Q(location=None) if elsewhere else there)\n",
+        "        open_nodes = open_nodes.filter(there | ~there | Q(location=None))\n",
+    ),
+    one(
+        "template-for-any-gpu",
+        "a template suits the GPU model",
+        "compute/services/templates.py",
+        "        return model_id in named\n",
+        "        return bool(model_id)\n",
+    ),
+    one(
+        "withdrawn-template",
+        "a template that is withdrawn starts nothing new",
+        "compute/services/templates.py",
+        "VmTemplate.objects.offered().filter(pk=pk).first()",
+        "VmTemplate.objects.filter(pk=pk).first()",
+    ),
+    # What of a host goes with GPUs
+    one(
+        "memory-uncounted",
+        "what guests take of their host's memory others do not get",
+        "compute/services/host.py",
+        "    ram_mb = sum(footprint_mb(guest.mem_mb) for guest in there if guest.mem_mb)\n",
+        "    ram_mb = 0\n",
+    ),
+    one(
+        "below-the-floor",
+        "memory below the floor is raised to it",
+        _SHARES,
+        "    memory = max(asked_mb or 0, least_mb) or None\n",
+        "    memory = asked_mb or least_mb or None\n",
+    ),
+    one(
+        "above-the-share",
+        "nobody gets more memory than the share of their GPUs",
+        _SHARES,
+        "    if memory is not None and most_mb is not None and memory > most_mb:\n        return None\n",
+        "",
+    ),
+    one(
+        "all-of-it-shared",
+        "a pod's shared memory is half of its memory at most",
+        _SHARES,
+        "most_shm = None if memory is None else memory // 2",
+        "most_shm = memory",
+    ),
+    one(
+        "restart-at-what-was",
+        "a VM whose share shrank starts with what there is",
+        _SHARES,
+        "            return None\n        memory = most_mb\n",
+        "            return None\n        return None\n",
+    ),
+    one(
+        "request-stays",
+        "what the node cannot give any more is asked for no more",
+        "compute/services/place.py",
+        "if asked is not None and room.given.guest_mem_mb is not None and asked > ",
+        "if asked is not None and room.given.guest_mem_mb is not None and not asked > ",
+    ),
+    one(
+        "victims-disk",
+        "whoever is preempted leaves its disk to its successor",
+        "compute/services/room.py",
+        "disk_gb=facts.disk_gb - sum(freed.values()))",
+        "disk_gb=facts.disk_gb)",
+    ),
+    one(
+        "resize-without-limit",
+        "a disk grows within what its host has",
+        "compute/services/resize.py",
+        "        if most and new_size_gb > most:\n",
+        "        if most and new_size_gb < most:\n",
+    ),
+    one(
+        "resize-on-a-full-host",
+        "a disk grows within what its host has left",
+        "compute/services/resize.py",
+        "(left.disk_gb is not None and new_size_gb > left.disk_gb)",
+        "(left.disk_gb is not None and new_size_gb < 0)",
+    ),
+    one(
+        "reserved-share-spent",
+        "VMs without GPUs leave reserved units their share",
+        "compute/services/cpu_spare.py",
+        "host.cpu_cores - taken_vcpu - vcpu * host.kept_gpus if",
+        "host.cpu_cores - taken_vcpu if",
+    ),
+    # What pods need beside room
+    Mutant(
+        "old-agent-infiniband",
+        "a pod that is to have InfiniBand goes to agents that give it",
+        (
+            (
+                _ADMISSION,
+                "        able &= Q(node__heartbeat__agent_level__gte=INFINIBAND)\n",
+                "        pass\n",
+            ),
+            (_ADMISSION, "level < INFINIBAND and on_infiniband(organization_id)", "level < 0"),
+        ),
+    ),
+    one(
+        "old-agent-restart",
+        "a pod that is to have InfiniBand does not start on an agent that cannot give it",
+        _ADMISSION,
+        "level < INFINIBAND and on_infiniband(pod.organization_id)",
+        "level < 0 and on_infiniband(pod.organization_id)",
+    ),
+    one(
+        "old-agent-amd",
+        "AMD's GPUs start on agents that grant them",
+        _ADMISSION,
+        "level < AMD_GRANT and pod.gpu_model is not None",
+        "level < 0 and pod.gpu_model is not None",
+    ),
+    one(
+        "no-address-no-matter",
+        "a pod that is to have an address has one",
+        _ADMISSION,
+        "    return lease(held, pod_id) is not None\n",
+        "    lease(held, pod_id)\n    return True\n",
+    ),
+    one(
+        "address-kept",
+        "an address is free once its guest is gone",
+        _CLAIMS,
+        "        give_back([run.workload_id])\n",
+        "        pass\n",
+    ),
+    one(
+        "address-taken-along",
+        "a guest that goes late leaves the address to the one that has it",
+        _CLAIMS,
+        " and not Run.objects.open().filter(workload=run.workload_id).exists():\n",
+        ":\n",
+    ),
+    one(
+        "pod-without-its-volume",
+        "a pod ends with its node, whether or not a task has noticed",
+        "compute/services/restart.py",
+        "if elsewhere and (workload.status == states.FAILED or workload.kind == Workload.Kind.POD):",
+        "if elsewhere and workload.status == states.FAILED:",
+    ),
+)
