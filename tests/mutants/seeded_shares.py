@@ -18,9 +18,9 @@ SHARES = (
     one(
         "fallback-first",
         "a VM that may be elsewhere is where it prefers while there is room",
-        "compute/services/create.py",
-        "            bool(regions) and candidate.region not in regions,\n",
-        "            False,\n",
+        "compute/services/pool.py",
+        "((bool(regions) and node.region not in regions, how,",
+        "((False, how,",
     ),
     one(
         "cpu-region-ignored",
