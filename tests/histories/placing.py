@@ -73,8 +73,8 @@ class Placing(Hosting):
         return self._rooms(node, org, wish, stands, named=True, again=again, disk_is_there=again is not None)
 
     def rooms_in_pool(self, org: str, wish: Wish, *, again: Workload | None = None) -> Rooms:
-        """The best fits of the public pool: where it is preferred, if there is room; where the fewest GPUs are
-        taken that are open to everybody; of those on whose node the fewest free GPUs of the model are left.
+        """The best fits of the public pool: where it is preferred, if there is room; where the fewest GPUs
+        are taken that everybody may have; of those on whose node the fewest free GPUs of the model are left.
         """
         found: dict[tuple[bool, int, int], Rooms] = {}
         for node in self.nodes.values():
