@@ -6,7 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.db import models
 
-from openrelay.rows import NOTHING, Reading, query
+from openrelay.rows import NOTHING, Question, Reading, Row, ask
 
 
 class Now(models.Func):
@@ -24,13 +24,17 @@ def read() -> dt.datetime:
     Inside a transaction call it after the lock is held: a time evaluated in the locking statement may be
     older than the wait for the lock.
     """
-    at, _ = read_with(NOTHING)
+    at, _ = ask(asking(NOTHING))
     return at
 
 
-def read_with(also: Reading) -> tuple[dt.datetime, Any]:
-    """`read`, and what `also` reads, in the same statement."""
-    ((at, value),) = query(f"SELECT {settings.CLOCK_SQL}, {also.sql}", also.params)
+def asking(also: Reading) -> Question[tuple[dt.datetime, Any]]:
+    """Asks for the time, and what `also` reads, in the same statement."""
+    return Question(f"SELECT {settings.CLOCK_SQL}, {also.sql}", also.params, _only)
+
+
+def _only(rows: list[Row]) -> tuple[dt.datetime, Any]:
+    ((at, value),) = rows
     return at, value
 
 

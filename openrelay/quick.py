@@ -12,7 +12,7 @@ import psycopg
 from django.conf import settings
 from django.db import connection
 
-from openrelay.database.base import PreparedCursor
+from openrelay.database.statements import run
 from openrelay.rows import Reading
 
 _lock = Lock()
@@ -57,6 +57,9 @@ def _plainly(statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
 
 
 def _ask(kept: psycopg.Connection[Any], statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
+    if settings.DATABASE_PREPARES:
+        (rows,) = run(kept, [(statement, params)])
+        return rows[0] if rows else None
     row: tuple[Any, ...] | None = kept.execute(statement, params).fetchone()
     return row
 
@@ -66,5 +69,5 @@ def _connect() -> psycopg.Connection[Any]:
     params: dict[str, Any] = connection.get_connection_params()
     del params["context"]
     # Where nothing may be prepared, values are written into the statement, which goes out as one message.
-    params["cursor_factory"] = PreparedCursor if settings.DATABASE_PREPARES else psycopg.ClientCursor
+    params["cursor_factory"] = psycopg.ClientCursor
     return psycopg.connect(**params, autocommit=True)

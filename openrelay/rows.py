@@ -6,7 +6,7 @@ with JSON fields from being read so.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -14,14 +14,21 @@ from typing import Any, Generic, TypeVar
 
 from django.db import connection, models
 
+from openrelay.database.statements import Params, Row
+
 M = TypeVar("M", bound=models.Model)
 T = TypeVar("T")
-Row = tuple[Any, ...]
 
 
-def query(statement: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
-    """The rows of a statement that never changes; see `DatabaseWrapper.query`."""
-    found: list[Row] = connection.query(statement, params)  # type: ignore[attr-defined]
+def query(statement: str, params: Params = ()) -> list[Row]:
+    """The rows of a statement that never changes; see `DatabaseWrapper.query_all`."""
+    (found,) = query_all((statement, params))
+    return found
+
+
+def query_all(*statements: tuple[str, Params]) -> list[list[Row]]:
+    """The rows of several such statements, in one round trip; each begins when the one before has ended."""
+    found: list[list[Row]] = connection.query_all(statements)  # type: ignore[attr-defined]
     return found
 
 
@@ -71,13 +78,6 @@ def ask_all(*questions: Question[Any]) -> list[Any]:
                 cursor.nextset()
             answers.append(question.read(cursor.fetchall()))
     return answers
-
-
-def fetch(model: type[M], tail: str, params: Sequence[Any] | Mapping[str, Any]) -> list[M]:
-    """Instances of `model` by `SELECT` of every column, followed by `tail` ("WHERE … FOR UPDATE")."""
-    table = connection.ops.quote_name(model._meta.db_table)
-    rows = query(f"SELECT {columns(model)} FROM {table} {tail}", params)  # noqa: S608  (our own models)
-    return [build(model, row) for row in rows]
 
 
 @cache

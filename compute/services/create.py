@@ -1,7 +1,7 @@
 """Creating a VM: on the node it names, or on the one of the public pool that it fits best."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -208,10 +208,10 @@ def _hardware(request: VmRequest, wanted: Wanted) -> list[pool.Hardware]:
     return _of_model(pool.hardware(alloc_class=wanted.alloc_class, regions=regions), wanted)
 
 
-def _facts_for(caller: Caller, wanted: Wanted) -> Callable[[UUID], Reading]:
+def _facts_for(caller: Caller, wanted: Wanted) -> Reading:
     """What to read with the lock of a node: all that placing there goes by."""
     without = wanted.again.pk if wanted.again else None
-    return lambda node_id: reading(node_id, caller.organization_id, wanted.tier, without=without)
+    return reading(caller.organization_id, wanted.tier, without=without)
 
 
 def _action(wanted: Wanted) -> str:

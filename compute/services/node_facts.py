@@ -16,7 +16,7 @@ from compute.placement import SPOT, Use
 from compute.services.host import Guest, Left, left
 from nodes.models import GpuModel
 from nodes.models.gpu_unit import RESERVABLE_CLASSES
-from nodes.services.locking import LockedNode
+from nodes.services.locking import LOCKED_NODE, LockedNode
 from nodes.services.survey import Held
 from openrelay.rows import Reading, partly, query
 
@@ -29,7 +29,7 @@ _SQL = f"""(
             AND own.gpu_model_id = sold.gpu_model_id AND own.tier = sold.tier
         WHERE sold.tier = %s
     ))
-    FROM compute_on_node(%s::uuid, {settings.CLOCK_SQL},
+    FROM compute_on_node({LOCKED_NODE}, {settings.CLOCK_SQL},
                          interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds', %s::uuid)
 )"""  # noqa: S608  (settings)
 _MODEL = ("id", "name", "manufacturer", "vram_gb")
@@ -80,12 +80,12 @@ class NodeFacts:
         return left(self.held.node, self.guests, self.disk_gb, but=but, without=without)
 
 
-def reading(node_id: UUID, organization_id: UUID, tier: str, *, without: UUID | None = None) -> Reading:
-    """What `node_facts` is made of, to be read with the rights under the node's lock.
+def reading(organization_id: UUID, tier: str, *, without: UUID | None = None) -> Reading:
+    """What `node_facts` is made of, to be read with the rights under a node's lock.
 
     The disk of the workload `without` is left out; prices are for that organization and tier.
     """
-    return Reading(_SQL, (organization_id, tier, node_id, without))
+    return Reading(_SQL, (organization_id, tier, without))
 
 
 def node_facts(
@@ -94,7 +94,7 @@ def node_facts(
     """The locked node's facts: of what was read with its lock, or else read now; see `reading`."""
     if held.read is not None:
         return _facts(held, held.read)
-    asked = reading(held.node.pk, organization_id, tier, without=without)
+    asked = reading(organization_id, tier, without=without)
     ((found,),) = query(f"SELECT {asked.sql}", asked.params)
     return _facts(held, found)
 

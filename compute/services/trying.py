@@ -45,14 +45,14 @@ class Tried(Generic[C]):
 @dataclass(frozen=True, slots=True)
 class Trial(Generic[C]):
     """A request to place something. `action` is what its caller needs, judged anew under each lock; `reading`
-    what is read of a node along with it.
+    what is read of the locked node along with it.
     """
 
     caller: Caller
     once: Once
     action: str
     decide: Callable[[LockedNode, Caller, C], Workload | Refusal]
-    reading: Callable[[UUID], Reading] = lambda _node_id: NOTHING
+    reading: Reading = NOTHING
 
     def first_pass(self, candidates: Sequence[C]) -> Tried[C]:
         """Try the candidates in their order, passing over those that others are changing just now."""
@@ -89,8 +89,8 @@ class Trial(Generic[C]):
     def wait_for(self, candidate: C) -> Workload | Refusal | None:
         """Decide on one node, waiting for its lock; None when it is gone."""
         try:
-            reading = self.reading(candidate.node_id)
-            with locked_for(candidate.node_id, self.caller, once=self.once, reading=reading) as (held, now):
+            node_id = candidate.node_id
+            with locked_for(node_id, self.caller, once=self.once, reading=self.reading) as (held, now):
                 return self._decided(held, now, candidate)
         except NotFound:
             return None

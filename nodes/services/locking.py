@@ -1,10 +1,11 @@
 """The one lock: every change of who holds what on a node is made under its row's lock."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import transaction
@@ -14,14 +15,29 @@ from openrelay import clock
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.errors import NotFound
 from openrelay.identity.caller import Caller
-from openrelay.identity.services.callers import reread_with
-from openrelay.rows import NOTHING, Reading, array, fetch
+from openrelay.identity.services.callers import rereading
+from openrelay.rows import NOTHING, Params, Question, Reading, array, build, columns, query_all
 
-_LOCK = "WHERE id = %s FOR NO KEY UPDATE"
-_FIRST = """
-WHERE id = ANY(%(ids)s::uuid[]) ORDER BY array_position(%(ids)s::uuid[], id) LIMIT 1
-FOR NO KEY UPDATE SKIP LOCKED
+T = TypeVar("T")
+
+# The node's row and nothing else, by primary key, without a join: under READ COMMITTED a second predicate
+# could make a waiter miss the row it waited for. FOR NO KEY UPDATE lets others insert rows that reference the
+# node, such as heartbeats. Its id is kept in the transaction, for what is read next.
+_LOCK = """
+SELECT {columns}, set_config('openrelay.locked_node', id::text, true) FROM (
+    SELECT {columns} FROM nodes_node WHERE id = %s::uuid FOR NO KEY UPDATE
+) node
 """
+# One row at most: the limit ends the search at the first that no other transaction holds.
+_LOCK_FIRST = """
+SELECT {columns}, set_config('openrelay.locked_node', id::text, true) FROM (
+    SELECT {columns} FROM nodes_node WHERE id = ANY(%(ids)s::uuid[])
+    ORDER BY array_position(%(ids)s::uuid[], id) LIMIT 1
+    FOR NO KEY UPDATE SKIP LOCKED
+) node
+"""
+#: The node that the transaction locked last, in a statement that is read along with the lock.
+LOCKED_NODE = "nullif(current_setting('openrelay.locked_node', true), '')::uuid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +52,6 @@ class LockedNode:
     read: Any = None
 
 
-def lock(node_id: UUID) -> Node | None:
-    """Lock the node's row in the current transaction, and nothing else; None when it is not there.
-
-    By primary key, without a join: under READ COMMITTED a second predicate could make a waiter miss the row
-    it waited for. FOR NO KEY UPDATE lets others insert rows that reference the node, such as heartbeats.
-    """
-    rows = fetch(Node, _LOCK, [node_id])
-    return rows[0] if rows else None
-
-
-def lock_first(node_ids: Sequence[UUID]) -> Node | None:
-    """Lock the first of those rows that no other transaction holds, in the order given; None when there is
-    none.
-
-    One row at most: the limit ends the search at the first that could be locked.
-    """
-    rows = fetch(Node, _FIRST, {"ids": array(node_ids)})
-    return rows[0] if rows else None
-
-
 @contextmanager
 def locked(node_id: UUID) -> Iterator[LockedNode]:
     """One transaction for the platform itself: lock the node, then read the clock.
@@ -63,10 +59,11 @@ def locked(node_id: UUID) -> Iterator[LockedNode]:
     Raises NotFound when there is no such node.
     """
     with transaction.atomic():
-        node = lock(node_id)
-        if node is None:
+        found = _lock_and_ask(_LOCK, [node_id], clock.asking(NOTHING))
+        if found is None:
             raise NotFound()
-        yield LockedNode(node, clock.read())
+        node, (at, _) = found
+        yield LockedNode(node, at)
 
 
 @contextmanager
@@ -79,30 +76,40 @@ def locked_for(
     """
     with transaction.atomic():
         once.begin()
-        node = lock(node_id)
-        if node is None:
+        found = _lock_and_ask(_LOCK, [node_id], rereading(caller, reading))
+        if found is None:
             raise NotFound()
-        caller, at, read = reread_with(caller, reading)
+        node, (caller, at, read) = found
         yield LockedNode(node, at, read), caller
 
 
 @contextmanager
 def first_locked_for(
-    node_ids: Sequence[UUID],
-    caller: Caller,
-    *,
-    once: Once = NO_KEY,
-    reading: Callable[[UUID], Reading] = lambda _: NOTHING,
+    node_ids: Sequence[UUID], caller: Caller, *, once: Once = NO_KEY, reading: Reading = NOTHING
 ) -> Iterator[tuple[LockedNode, Caller] | None]:
-    """The same for the first of those nodes that no other transaction holds; None when there is none.
-
-    `reading` says what to read of the node that it came to be.
+    """The same for the first of those nodes, in their order, that no other transaction holds; None when there
+    is none.
     """
     with transaction.atomic():
         once.begin()
-        node = lock_first(node_ids)
-        if node is None:
+        found = _lock_and_ask(_LOCK_FIRST, {"ids": array(node_ids)}, rereading(caller, reading))
+        if found is None:
             yield None
             return
-        caller, at, read = reread_with(caller, reading(node.pk))
+        node, (caller, at, read) = found
         yield LockedNode(node, at, read), caller
+
+
+def _lock_and_ask(lock: str, params: Params, question: Question[T]) -> tuple[Node, T] | None:
+    """Lock a node's row, and have the question answered after that; None when there was none to lock.
+
+    In one round trip, but by statements of their own: the second begins when the lock is held, so it sees
+    what was committed by then, and its time is not from before the wait.
+    """
+    locked, answer = query_all((_of_all_columns(lock), params), (question.sql, question.params))
+    return (build(Node, locked[0]), question.read(answer)) if locked else None
+
+
+@cache
+def _of_all_columns(statement: str) -> str:
+    return statement.format(columns=columns(Node))

@@ -1,44 +1,18 @@
 """The backend; Django finds it under this name."""
 
-import datetime as dt
 import select
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.db.backends.postgresql import base, operations
-from django.db.backends.postgresql.psycopg_any import get_adapters_template
-from psycopg.adapt import AdaptersMap
-from psycopg.types.datetime import TimestamptzLoader
+from django.db.backends.postgresql import base
 
-
-class PreparedCursor(psycopg.Cursor[Any]):
-    """A cursor that sends values beside the statement, and prepares each statement when it first comes."""
-
-    @property
-    def adapters(self) -> AdaptersMap:
-        """How values are read and written, the same for every connection."""
-        return _adapters()
-
-    def execute(self, query: Any, params: Any = None, **options: Any) -> "PreparedCursor":
-        return super().execute(query, params, **{**options, "prepare": True})
-
-
-class DatabaseOperations(operations.DatabaseOperations):
-    """Django's, which can also say what a prepared statement was executed with."""
-
-    def last_executed_query(self, cursor: Any, sql: Any, params: Any) -> str:
-        if isinstance(cursor, PreparedCursor):
-            return str(self.compose_sql(sql, params))
-        return super().last_executed_query(cursor, sql, params)
+from openrelay.database.statements import Params, Row, run
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's, with `query`, and with pooled connections looked at before they are given out."""
-
-    ops_class = DatabaseOperations
+    """Django's, with `query_all`, and with pooled connections looked at before they are given out."""
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """A connection; from the pool one that is not known to be dead."""
@@ -51,39 +25,25 @@ class DatabaseWrapper(base.DatabaseWrapper):
             connection.close()
             pool.putconn(connection)
 
-    def query(self, statement: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a statement that is written once and asked often: prepared, where
-        `settings.DATABASE_PREPARES` allows it, and without the layers of Django's cursors.
+    def query_all(self, statements: Sequence[tuple[str, Params]]) -> list[list[Row]]:
+        """The rows of statements that are written once and asked often, each begun when the one before has
+        ended: prepared and in one message, where `settings.DATABASE_PREPARES` allows it.
 
         PostgreSQL infers the types of a prepared statement's parameters: cast the ones it cannot. Raises
         Django's database errors.
         """
         self.ensure_connection()
         if self.queries_logged or self.execute_wrappers or not settings.DATABASE_PREPARES:
-            return self._query_plainly(statement, params)
+            return [self._plainly(statement, params) for statement, params in statements]
         self.validate_no_broken_transaction()
         with self.wrap_database_errors:
-            return PreparedCursor(self.connection).execute(statement, params).fetchall()
+            return run(self.connection, statements)
 
-    def _query_plainly(self, statement: str, params: Any) -> list[tuple[Any, ...]]:
+    def _plainly(self, statement: str, params: Params) -> list[Row]:
         """The same by the cursors that count, log and wrap what is executed."""
-        if settings.DATABASE_PREPARES:
-            raw: Any = PreparedCursor(self.connection)
-            cursor = self.make_debug_cursor(raw) if self.queries_logged else self.make_cursor(raw)
-        else:
-            cursor = self.cursor()
-        with cursor:
+        with self.cursor() as cursor:
             cursor.execute(statement, params)
             return cursor.fetchall()
-
-
-@cache
-def _adapters() -> AdaptersMap:
-    """Django's, but times are read by psycopg's own loader, which is compiled: it gives them in the time zone
-    of the connection, which is UTC."""
-    ours = AdaptersMap(get_adapters_template(settings.USE_TZ, dt.UTC))
-    ours.register_loader("timestamptz", TimestamptzLoader)
-    return ours
 
 
 def _lives(connection: Any) -> bool:

@@ -5,16 +5,18 @@ They are SQL by hand because they run on every request, and again in every chang
 
 import datetime as dt
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 
 from openrelay.identity.caller import Place
 from openrelay.identity.roles import HeldRole, builtin
-from openrelay.rows import NOTHING, Reading, query
+from openrelay.rows import NOTHING, Question, Reading, Row
+
+T = TypeVar("T")
 
 # One of the organization's own roles, where that is what the place has.
 _OWN = "own.id, own.name, own.permissions, own.ip_ranges, own.endpoints, own.model_ids"
@@ -105,13 +107,29 @@ def _statement(template: str, column: str, now: str, also: str) -> str:
     return template.format(own=_OWN, now=now, column=column, also=also)
 
 
-def _ask(template: str, column: str, value: uuid.UUID | str, also: Reading) -> list[tuple[Any, ...]]:
-    return query(_statement(template, column, settings.CLOCK_SQL, also.sql), [*also.params, value])
+def _asking(
+    template: str, column: str, value: uuid.UUID | str, also: Reading, read: Callable[[list[Row]], T]
+) -> Question[T]:
+    statement = _statement(template, column, settings.CLOCK_SQL, also.sql)
+    return Question(statement, [*also.params, value], read)
 
 
-def key_by(column: str, value: uuid.UUID | str, also: Reading = NOTHING) -> KeyFacts | None:
-    """The key whose `column` ("sha256" or "id") is `value`, in one query."""
-    rows = _ask(_KEY, column, value, also)
+def key_by(column: str, value: uuid.UUID | str, also: Reading = NOTHING) -> Question[KeyFacts | None]:
+    """Asks for the key whose `column` ("sha256" or "id") is `value`."""
+    return _asking(_KEY, column, value, also, _key)
+
+
+def session_by(column: str, value: uuid.UUID | str, also: Reading = NOTHING) -> Question[SessionFacts | None]:
+    """Asks for the session whose `column` ("sha256" or "id") is `value`."""
+    return _asking(_SESSION, column, value, also, _person)
+
+
+def person_by_id(user_id: uuid.UUID, also: Reading = NOTHING) -> Question[SessionFacts | None]:
+    """Asks for a person who came without a session token, by the console's own cookie."""
+    return _asking(_PERSON, "id", user_id, also, _person)
+
+
+def _key(rows: list[Row]) -> KeyFacts | None:
     if not rows:
         return None
     row = rows[0]
@@ -139,18 +157,7 @@ def key_by(column: str, value: uuid.UUID | str, also: Reading = NOTHING) -> KeyF
     )
 
 
-def session_by(column: str, value: uuid.UUID | str, also: Reading = NOTHING) -> SessionFacts | None:
-    """The session whose `column` ("sha256" or "id") is `value`, in one query."""
-    return _person(_SESSION, column, value, also)
-
-
-def person_by_id(user_id: uuid.UUID, also: Reading = NOTHING) -> SessionFacts | None:
-    """A person who came without a session token, by the console's own cookie, in one query."""
-    return _person(_PERSON, "id", user_id, also)
-
-
-def _person(template: str, column: str, value: uuid.UUID | str, also: Reading) -> SessionFacts | None:
-    rows = _ask(template, column, value, also)
+def _person(rows: list[Row]) -> SessionFacts | None:
     if not rows:
         return None
     session_id, organization_id, expires_at, revoked_at, user_id, is_active = rows[0][:6]

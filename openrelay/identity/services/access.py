@@ -19,6 +19,7 @@ from openrelay.identity.permissions import (
 )
 from openrelay.identity.roles import HeldRole
 from openrelay.identity.services.callers import key_actions
+from openrelay.rows import ask
 
 MEMBER = "member"
 API_KEY = "api_key"
@@ -199,7 +200,7 @@ def _dead(facts: KeyFacts) -> str | None:
 
 
 def _place_of(caller: Caller, user_id: uuid.UUID) -> Place:
-    person = person_by_id(user_id)
+    person = ask(person_by_id(user_id))
     places = person.places if person is not None and person.user_is_active else ()
     for place in places:
         if place.organization_id == caller.organization_id:
@@ -208,7 +209,7 @@ def _place_of(caller: Caller, user_id: uuid.UUID) -> Place:
 
 
 def _key_of(caller: Caller, key_id: uuid.UUID) -> KeyFacts:
-    facts = key_by("id", key_id)
+    facts = ask(key_by("id", key_id))
     if facts is None or facts.organization_id != caller.organization_id:
         raise NotFound()
     return facts

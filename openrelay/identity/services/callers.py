@@ -22,7 +22,7 @@ from openrelay.identity.permissions import (
     SESSION_ONLY_ACTIONS,
     actions_of,
 )
-from openrelay.rows import NOTHING, Reading
+from openrelay.rows import NOTHING, Question, Reading, Row, ask
 
 #: For how many seconds a key's look-up may serve further requests.
 REMEMBER_SECONDS = 1.0
@@ -62,7 +62,7 @@ def authenticate(secret: str, *, source_ip: str, request_id: str) -> Caller:
     if secret.startswith(secrets.API_KEY):
         return _from_key(secrets.digest(secret), source_ip, request_id)
     if secret.startswith(secrets.SESSION):
-        session = session_by("sha256", secrets.digest(secret))
+        session = ask(session_by("sha256", secrets.digest(secret)))
         if session is None:
             raise Unauthenticated(_UNKNOWN)
         return _session_caller(session, session.organization_id, source_ip, request_id)
@@ -77,7 +77,7 @@ def console_caller(
     Raises Unauthenticated (UNAUTHORIZED) for someone no longer active, Forbidden for an organization not
     theirs.
     """
-    person = person_by_id(user_id)
+    person = ask(person_by_id(user_id))
     if person is None:
         raise Unauthenticated(_UNKNOWN)
     return _session_caller(person, organization_id, source_ip, request_id)
@@ -90,29 +90,35 @@ def reread(caller: Caller) -> tuple[Caller, dt.datetime]:
     before then passes. A node's or the platform's own caller stays as it is. Raises Unauthenticated
     (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden for a person no longer in the organization.
     """
-    caller, at, _ = reread_with(caller, NOTHING)
+    caller, at, _ = ask(rereading(caller, NOTHING))
     return caller, at
 
 
-def reread_with(caller: Caller, also: Reading) -> tuple[Caller, dt.datetime, Any]:
-    """`reread`, and what `also` reads, by the same query."""
+def rereading(caller: Caller, also: Reading) -> Question[tuple[Caller, dt.datetime, Any]]:
+    """Asks what `reread` does, and what `also` reads. Its answer is read as `reread` raises."""
     actor = caller.actor
+    asked: Question[Any]
     if caller.key_id is not None:
-        facts = key_by("id", caller.key_id, also)
+        asked = key_by("id", caller.key_id, also)
+    elif caller.user_id is None:
+        asked = clock.asking(also)
+    elif caller.session_id:
+        asked = session_by("id", caller.session_id, also)
+    else:
+        asked = person_by_id(caller.user_id, also)
+
+    def read(rows: list[Row]) -> tuple[Caller, dt.datetime, Any]:
+        facts = asked.read(rows)
         if facts is None:
             raise Unauthenticated(_UNKNOWN)
-        return _key_caller(facts, facts.at, actor.source_ip, actor.request_id), facts.at, facts.also
-    if caller.user_id is not None:
-        session = (
-            session_by("id", caller.session_id, also)
-            if caller.session_id
-            else person_by_id(caller.user_id, also)
-        )
-        if session is None:
-            raise Unauthenticated(_UNKNOWN)
-        now = _session_caller(session, caller.organization_id, actor.source_ip, actor.request_id)
-        return now, session.at, session.also
-    return caller, *clock.read_with(also)
+        if isinstance(facts, KeyFacts):
+            return _key_caller(facts, facts.at, actor.source_ip, actor.request_id), facts.at, facts.also
+        if isinstance(facts, SessionFacts):
+            now = _session_caller(facts, caller.organization_id, actor.source_ip, actor.request_id)
+            return now, facts.at, facts.also
+        return caller, *facts
+
+    return Question(asked.sql, asked.params, read)
 
 
 def _from_key(sha256: str, source_ip: str, request_id: str) -> Caller:
@@ -124,7 +130,7 @@ def _from_key(sha256: str, source_ip: str, request_id: str) -> Caller:
             return _key_caller(entry.facts, at, source_ip, request_id)
     # Before the query: what it tells can only be younger than this.
     started = time.monotonic()
-    facts = key_by("sha256", sha256)
+    facts = ask(key_by("sha256", sha256))
     if facts is None:
         raise Unauthenticated(_UNKNOWN)
     caller = _key_caller(facts, facts.at, source_ip, request_id)

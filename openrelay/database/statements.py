@@ -1,0 +1,172 @@
+"""Statements that are written once and asked often: prepared, and several in one message to PostgreSQL.
+
+Beside psycopg's cursors, on their connection and with the same adapters: a cursor costs several times what it
+takes to send most of these.
+"""
+
+import datetime as dt
+import itertools
+import re
+import select
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import psycopg
+from django.conf import settings
+from django.db.backends.postgresql.psycopg_any import get_adapters_template
+from psycopg import abc, errors
+from psycopg.adapt import AdaptersMap, PyFormat, Transformer
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.types.datetime import TimestamptzLoader
+
+Params = Sequence[Any] | Mapping[str, Any]
+Row = tuple[Any, ...]
+# A statement and the types of its parameters, by which it is prepared.
+_Key = tuple[str, tuple[int, ...] | None]
+
+_PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s)")
+_NAME = b"openrelay_%d"
+_DONE = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
+
+_prepared: WeakKeyDictionary[psycopg.Connection[Any], dict[_Key, bytes]] = WeakKeyDictionary()
+# A name that failed, or was dropped, is not used again.
+_numbers = itertools.count(1)
+
+
+def run(connection: psycopg.Connection[Any], statements: Iterable[tuple[str, Params]]) -> list[list[Row]]:
+    """The rows of each statement, with `%s` or `%(name)s` where its parameters go.
+
+    They go out as one message, in which each begins when the one before has ended: it sees what was committed
+    by then, and has its own time. As with a cursor, a BEGIN goes before them where the connection does not
+    commit by itself and no transaction is open. PostgreSQL infers the types of parameters: cast the ones it
+    cannot. For one thread at a time, as the connection is.
+
+    Raises psycopg's error for the first that fails; those after it are not run.
+    """
+    message = _Message(connection)
+    pg = connection.pgconn
+    pg.enter_pipeline_mode()
+    try:
+        if not connection.autocommit and pg.transaction_status == TransactionStatus.IDLE:
+            message.begin()
+        for statement, params in statements:
+            message.add(statement, params)
+        message.end()
+        return message.answer()
+    finally:
+        if pg.status == ConnStatus.OK:
+            # Fails only when not all was read; such a connection is of no more use, and psycopg says so.
+            pg.exit_pipeline_mode()
+
+
+class _Part(NamedTuple):
+    """What a result is to be: that of a statement, by its reader, of preparing one, or of neither."""
+
+    reader: abc.Transformer | None = None
+    prepares: tuple[_Key, bytes] | None = None
+
+
+class _Message:
+    """Statements on their way, and what to make of each result in turn."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+        self.adapters = _adapters()
+        self.names = _prepared.setdefault(connection, {})
+        self.expected: list[_Part] = []
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.connection.pgconn.send_query_params(b"BEGIN", None)
+        self.expected.append(_Part())
+
+    def add(self, statement: str, params: Params) -> None:
+        """Run a statement, prepared if it was not."""
+        text, names = _converted(statement)
+        values = [params[name] for name in names] if isinstance(params, Mapping) else params
+        transformer = Transformer(self)  # for its adapters and connection
+        dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
+        key = (statement, transformer.types)
+        name = self.names.get(key)
+        if name is None:
+            name = _NAME % next(_numbers)
+            self.connection.pgconn.send_prepare(name, text, transformer.types)
+            self.expected.append(_Part(prepares=(key, name)))
+        self.connection.pgconn.send_query_prepared(name, dumped, transformer.formats)
+        self.expected.append(_Part(reader=transformer))
+
+    def end(self) -> None:
+        """Send what has not been sent yet."""
+        pg = self.connection.pgconn
+        pg.pipeline_sync()
+        while pg.flush():
+            self._wait(select.POLLIN | select.POLLOUT)
+
+    def answer(self) -> list[list[Row]]:
+        """Read every result; the rows of those that have some."""
+        results = self._results()
+        rows: list[list[Row]] = []
+        for part, result in zip(self.expected, results, strict=True):
+            if result.status not in _DONE:
+                error = errors.error_from_result(result, self.connection.info.encoding)
+                if isinstance(error, errors.FeatureNotSupported | errors.InvalidSqlStatementName):
+                    # A table changed below it, or somebody dropped it: all are prepared anew next time.
+                    self.names.clear()
+                raise error
+            if part.prepares is not None:
+                key, name = part.prepares
+                self.names[key] = name
+            elif part.reader is not None:
+                part.reader.set_pgresult(result)
+                rows.append(part.reader.load_rows(0, result.ntuples, tuple))
+        return rows
+
+    def _results(self) -> list[Any]:
+        pg = self.connection.pgconn
+        results: list[Any] = []
+        while True:
+            while pg.is_busy():
+                self._wait(select.POLLIN)
+            result = pg.get_result()
+            if result is not None and result.status == ExecStatus.PIPELINE_SYNC:
+                return results
+            if result is not None:
+                results.append(result)
+            elif pg.status != ConnStatus.OK:
+                raise errors.OperationalError(pg.get_error_message())
+
+    def _wait(self, events: int) -> None:
+        """Wait for the socket, leaving the interpreter to others: the wait may be for a lock."""
+        socket = select.poll()
+        socket.register(self.connection.pgconn.socket, events)
+        if any(event & ~select.POLLOUT for _, event in socket.poll()):
+            self.connection.pgconn.consume_input()
+
+
+@lru_cache(maxsize=512)
+def _converted(statement: str) -> tuple[bytes, list[str]]:
+    """The statement as PostgreSQL takes it, with `$1` and so on, and the names of its parameters."""
+    names: list[str] = []
+    count = itertools.count(1)
+
+    def place(found: re.Match[str]) -> str:
+        if found[0] == "%%":
+            return "%"
+        if found[1] is None:
+            return f"${next(count)}"
+        if found[1] not in names:
+            names.append(found[1])
+        return f"${names.index(found[1]) + 1}"
+
+    return _PLACEHOLDER.sub(place, statement).encode(), names
+
+
+@cache
+def _adapters() -> AdaptersMap:
+    """Django's, but times are read by psycopg's own loader, which is compiled: it gives them in the time zone
+    of the connection, which is UTC."""
+    ours = AdaptersMap(get_adapters_template(settings.USE_TZ, dt.UTC))
+    ours.register_loader("timestamptz", TimestamptzLoader)
+    return ours
