@@ -20,15 +20,15 @@ M = TypeVar("M", bound=models.Model)
 T = TypeVar("T")
 
 
-def query(statement: str, params: Params = ()) -> list[Row]:
-    """The rows of a statement that never changes; see `DatabaseWrapper.query_all`."""
-    (found,) = query_all((statement, params))
+def query(statement: str, params: Params = (), *, closing: bool = False) -> list[Row]:
+    """The rows of a statement that never changes; see `DatabaseWrapper.query_all`, for `closing` too."""
+    (found,) = query_all((statement, params), closing=closing)
     return found
 
 
-def query_all(*statements: tuple[str, Params]) -> list[list[Row]]:
+def query_all(*statements: tuple[str, Params], closing: bool = False) -> list[list[Row]]:
     """The rows of several such statements, in one round trip; each begins when the one before has ended."""
-    found: list[list[Row]] = connection.query_all(statements)  # type: ignore[attr-defined]
+    found: list[list[Row]] = connection.query_all(statements, closing=closing)  # type: ignore[attr-defined]
     return found
 
 

@@ -82,7 +82,7 @@ def _write(held: LockedNode, caller: Caller, wanted: CpuWanted, *, named: bool) 
     )
     entry = created(caller, workload, resourceSize=workload.resource_size, **_placed(held))
     # It claims nothing: what it takes of the host is what is stamped on it.
-    insert(workload, wanted.keys, (), entry)
+    insert(workload, wanted.keys, (), entry, closing=held.closing)
     return workload
 
 

@@ -162,7 +162,8 @@ def _write(
         updated_at=at,
         **wanted.details,
     )
-    insert(workload, wanted.keys, room.rights, created(caller, workload, **_placed(node, room)))
+    entry = created(caller, workload, **_placed(node, room))
+    insert(workload, wanted.keys, room.rights, entry, closing=held.closing)
     return workload
 
 

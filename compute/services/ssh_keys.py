@@ -4,10 +4,12 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef
+from psycopg.errors import ForeignKeyViolation
 
 from compute import states
 from compute.models import SshKey, WorkloadSshKey
@@ -92,6 +94,24 @@ def named_keys(ids: Sequence[str], found: Collection[UUID]) -> tuple[UUID, ...]:
             "GET /v1/orgs/{orgId}/ssh-keys lists those that are."
         )
     return tuple(sorted(found))
+
+
+@contextmanager
+def keys_are_there() -> Iterator[None]:
+    """Around a transaction that attaches keys which were looked up before it.
+
+    Who deletes a key and who attaches it wait for each other at the end of theirs, where PostgreSQL compares
+    the two. Raises Invalid (VALIDATION_ERROR) when the key was deleted first.
+    """
+    try:
+        yield
+    except IntegrityError as error:
+        cause = error.__cause__
+        if not isinstance(cause, ForeignKeyViolation) or "ssh_key_id" not in str(cause.diag.constraint_name):
+            raise
+        raise Invalid(
+            "sshKeyIds names a key that was deleted just now. List your keys and ask again."
+        ) from error
 
 
 def blocked_names(keys: Sequence[SshKey]) -> dict[UUID, list[str]]:

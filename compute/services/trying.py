@@ -8,6 +8,7 @@ from uuid import UUID
 from compute.models import Workload
 from compute.services.place import names, unknown_node
 from compute.services.room import Refusal
+from compute.services.ssh_keys import keys_are_there
 from nodes.models import Node
 from nodes.services.locking import LockedNode, first_locked_for, locked_for
 from openrelay.api.idempotency import Once
@@ -61,7 +62,10 @@ class Trial(Generic[C]):
         while left:
             first = left[:_AT_ONCE]
             ids = [candidate.node_id for candidate in first]
-            with first_locked_for(ids, self.caller, once=self.once, reading=self.reading) as found:
+            with (
+                keys_are_there(),
+                first_locked_for(ids, self.caller, once=self.once, reading=self.reading) as found,
+            ):
                 if found is None:
                     tried.busy += first
                     del left[: len(first)]
@@ -90,7 +94,10 @@ class Trial(Generic[C]):
         """Decide on one node, waiting for its lock; None when it is gone."""
         try:
             node_id = candidate.node_id
-            with locked_for(node_id, self.caller, once=self.once, reading=self.reading) as (held, now):
+            with (
+                keys_are_there(),
+                locked_for(node_id, self.caller, once=self.once, reading=self.reading) as (held, now),
+            ):
                 return self._decided(held, now, candidate)
         except NotFound:
             return None

@@ -11,7 +11,6 @@ from uuid import UUID
 
 from compute.models import Run, Workload
 from openrelay.audit.services.record import INSERT_ONE, AuditEntry, insert_values
-from openrelay.errors import Invalid
 from openrelay.ids import new_id
 from openrelay.rows import array, as_json, columns, fresh_as_json, query
 
@@ -43,23 +42,27 @@ WITH vm AS (
     RETURNING id
 ), attached AS (
     INSERT INTO compute_workloadsshkey (workload_id, ssh_key_id)
-    -- The lock keeps who deletes a key waiting until this is done, and makes this wait for who is at it.
-    SELECT vm.id, key.id FROM vm, compute_sshkey key WHERE key.id = ANY(%(keys)s::uuid[])
-    FOR KEY SHARE OF key
-    RETURNING id
+    SELECT vm.id, key.id FROM vm, unnest(%(keys)s::uuid[]) AS key (id)
 ), {_BEGIN}, audited AS ({INSERT_ONE})
-SELECT count(*) FROM attached
+SELECT id FROM vm
 """  # noqa: S608  (constants of our own)
 _INSERT_RUN = f"WITH {_BEGIN} SELECT id FROM run"  # noqa: S608  (a constant of our own)
 
 
-def insert(workload: Workload, keys: Sequence[UUID], units: Sequence[Right], entry: AuditEntry) -> None:
+def insert(
+    workload: Workload,
+    keys: Sequence[UUID],
+    units: Sequence[Right],
+    entry: AuditEntry,
+    *,
+    closing: bool = False,
+) -> None:
     """Insert the workload with its keys, its first run and claims on `units`, and `entry`, at its
-    `created_at`, under the lock of its node.
+    `created_at`, under the lock of its node; `closing` as `query` has it.
 
-    Raises Invalid (VALIDATION_ERROR) when one of the keys was deleted meanwhile.
+    The transaction's end finds out whether one of the keys was deleted meanwhile: see `keys_are_there`.
     """
-    ((attached,),) = query(
+    query(
         _INSERT,
         {
             "vm": as_json(workload),
@@ -67,9 +70,8 @@ def insert(workload: Workload, keys: Sequence[UUID], units: Sequence[Right], ent
             **_begun(workload, 1, units, workload.created_at),
             **insert_values(entry),
         },
+        closing=closing,
     )
-    if attached != len(keys):
-        raise Invalid("sshKeyIds names a key that was deleted just now. List your keys and ask again.")
 
 
 def insert_run(workload: Workload, number: int, units: Sequence[Right], at: datetime) -> None:

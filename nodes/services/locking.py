@@ -28,13 +28,12 @@ SELECT {columns}, set_config('openrelay.locked_node', id::text, true) FROM (
     SELECT {columns} FROM nodes_node WHERE id = %s::uuid FOR NO KEY UPDATE
 ) node
 """
-# One row at most: the limit ends the search at the first that no other transaction holds.
+# One after the other, in the order given: the limit ends it at the first that no other transaction holds.
 _LOCK_FIRST = """
-SELECT {columns}, set_config('openrelay.locked_node', id::text, true) FROM (
-    SELECT {columns} FROM nodes_node WHERE id = ANY(%(ids)s::uuid[])
-    ORDER BY array_position(%(ids)s::uuid[], id) LIMIT 1
-    FOR NO KEY UPDATE SKIP LOCKED
-) node
+SELECT {columns}, set_config('openrelay.locked_node', id::text, true)
+FROM unnest(%s::uuid[]) AS wanted, LATERAL (
+    SELECT {columns} FROM nodes_node WHERE id = wanted FOR NO KEY UPDATE SKIP LOCKED
+) node LIMIT 1
 """
 #: The node that the transaction locked last, in a statement that is read along with the lock.
 LOCKED_NODE = "nullif(current_setting('openrelay.locked_node', true), '')::uuid"
@@ -44,12 +43,13 @@ LOCKED_NODE = "nullif(current_setting('openrelay.locked_node', true), '')::uuid"
 class LockedNode:
     """A node whose row this transaction holds, and the one moment at which it decides.
 
-    `read` is what was to be read at that moment.
+    `read` is what was to be read at that moment. With `closing`, what is decided is the last that is done.
     """
 
     node: Node
     at: datetime
     read: Any = None
+    closing: bool = False
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def locked_for(
         if found is None:
             raise NotFound()
         node, (caller, at, read) = found
-        yield LockedNode(node, at, read), caller
+        yield LockedNode(node, at, read, closing=not once.keeps), caller
 
 
 @contextmanager
@@ -92,12 +92,12 @@ def first_locked_for(
     """
     with transaction.atomic():
         once.begin()
-        found = _lock_and_ask(_LOCK_FIRST, {"ids": array(node_ids)}, rereading(caller, reading))
+        found = _lock_and_ask(_LOCK_FIRST, [array(node_ids)], rereading(caller, reading))
         if found is None:
             yield None
             return
         node, (caller, at, read) = found
-        yield LockedNode(node, at, read), caller
+        yield LockedNode(node, at, read, closing=not once.keeps), caller
 
 
 def _lock_and_ask(lock: str, params: Params, question: Question[T]) -> tuple[Node, T] | None:

@@ -38,7 +38,9 @@ Render = Callable[[Any], dict[str, Any]]
 
 
 class Once(Protocol):
-    """One request's Idempotency-Key, or the absence of one."""
+    """One request's Idempotency-Key, or the absence of one; `keeps` says which."""
+
+    keeps: bool
 
     def begin(self) -> None:
         """Take the key for this transaction; see the module."""
@@ -48,6 +50,8 @@ class Once(Protocol):
 
 
 class _NoKey:
+    keeps = False
+
     def begin(self) -> None:
         pass
 
@@ -71,6 +75,8 @@ class OnceWithoutKey(_NoKey):
 
 class OnceByKey:
     """A request with the header."""
+
+    keeps = True
 
     def __init__(self, organization_id: uuid.UUID, key: str, fingerprint: str, render: Render) -> None:
         self.organization_id = organization_id

@@ -25,9 +25,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
             connection.close()
             pool.putconn(connection)
 
-    def query_all(self, statements: Sequence[tuple[str, Params]]) -> list[list[Row]]:
+    def query_all(
+        self, statements: Sequence[tuple[str, Params]], *, closing: bool = False
+    ) -> list[list[Row]]:
         """The rows of statements that are written once and asked often, each begun when the one before has
         ended: prepared and in one message, where `settings.DATABASE_PREPARES` allows it.
+
+        With `closing`, nothing is read or written after them in their transaction: where it is not part of
+        another, it is committed by the same message, and its end has nothing left to do.
 
         PostgreSQL infers the types of a prepared statement's parameters: cast the ones it cannot. Raises
         Django's database errors.
@@ -37,7 +42,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return [self._plainly(statement, params) for statement, params in statements]
         self.validate_no_broken_transaction()
         with self.wrap_database_errors:
-            return run(self.connection, statements)
+            return run(self.connection, statements, commits=closing and len(self.atomic_blocks) == 1)
 
     def _plainly(self, statement: str, params: Params) -> list[Row]:
         """The same by the cursors that count, log and wrap what is executed."""

@@ -8,7 +8,7 @@ import datetime as dt
 import itertools
 import re
 import select
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from django.conf import settings
 from django.db.backends.postgresql.psycopg_any import get_adapters_template
-from psycopg import abc, errors
+from psycopg import abc, errors, pq
 from psycopg.adapt import AdaptersMap, PyFormat, Transformer
 from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.types.datetime import TimestamptzLoader
@@ -35,24 +35,31 @@ _prepared: WeakKeyDictionary[psycopg.Connection[Any], dict[_Key, bytes]] = WeakK
 _numbers = itertools.count(1)
 
 
-def run(connection: psycopg.Connection[Any], statements: Iterable[tuple[str, Params]]) -> list[list[Row]]:
+def run(
+    connection: psycopg.Connection[Any], statements: Sequence[tuple[str, Params]], *, commits: bool = False
+) -> list[list[Row]]:
     """The rows of each statement, with `%s` or `%(name)s` where its parameters go.
 
     They go out as one message, in which each begins when the one before has ended: it sees what was committed
     by then, and has its own time. As with a cursor, a BEGIN goes before them where the connection does not
-    commit by itself and no transaction is open. PostgreSQL infers the types of parameters: cast the ones it
-    cannot. For one thread at a time, as the connection is.
+    commit by itself and no transaction is open; with `commits` a COMMIT goes after them. PostgreSQL infers
+    the types of parameters: cast the ones it cannot. For one thread at a time, as the connection is.
 
     Raises psycopg's error for the first that fails; those after it are not run.
     """
     message = _Message(connection)
     pg = connection.pgconn
+    begins = not connection.autocommit and pg.transaction_status == TransactionStatus.IDLE
+    if len(statements) == 1 and not begins and not commits:
+        return [message.alone(*statements[0])]
     pg.enter_pipeline_mode()
     try:
-        if not connection.autocommit and pg.transaction_status == TransactionStatus.IDLE:
+        if begins:
             message.begin()
         for statement, params in statements:
             message.add(statement, params)
+        if commits:
+            message.commit()
         message.end()
         return message.answer()
     finally:
@@ -82,20 +89,45 @@ class _Message:
         self.connection.pgconn.send_query_params(b"BEGIN", None)
         self.expected.append(_Part())
 
+    def commit(self) -> None:
+        """Commit the transaction."""
+        self.connection.pgconn.send_query_params(b"COMMIT", None)
+        self.expected.append(_Part())
+
     def add(self, statement: str, params: Params) -> None:
         """Run a statement, prepared if it was not."""
-        text, names = _converted(statement)
-        values = [params[name] for name in names] if isinstance(params, Mapping) else params
-        transformer = Transformer(self)  # for its adapters and connection
-        dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
-        key = (statement, transformer.types)
+        pg = self.connection.pgconn
+        transformer, values, key = self._dumped(statement, params)
         name = self.names.get(key)
         if name is None:
             name = _NAME % next(_numbers)
-            self.connection.pgconn.send_prepare(name, text, transformer.types)
+            pg.send_prepare(name, _converted(statement)[0], transformer.types)
             self.expected.append(_Part(prepares=(key, name)))
-        self.connection.pgconn.send_query_prepared(name, dumped, transformer.formats)
+        pg.send_query_prepared(name, values, transformer.formats)
         self.expected.append(_Part(reader=transformer))
+
+    def alone(self, statement: str, params: Params) -> list[Row]:
+        """The rows of one statement that is all there is, which the quickest calls do."""
+        pg = self.connection.pgconn
+        transformer, values, key = self._dumped(statement, params)
+        name = self.names.get(key)
+        if name is None:
+            name = _NAME % next(_numbers)
+            self._check(pg.prepare(name, _converted(statement)[0], transformer.types))
+            self.names[key] = name
+        result = pg.exec_prepared(name, values, transformer.formats)  # type: ignore[arg-type]  (None is NULL)
+        self._check(result)
+        transformer.set_pgresult(result)
+        return transformer.load_rows(0, result.ntuples, tuple)
+
+    def _dumped(
+        self, statement: str, params: Params
+    ) -> tuple[abc.Transformer, Sequence[abc.Buffer | None], _Key]:
+        _, names = _converted(statement)
+        values = [params[name] for name in names] if isinstance(params, Mapping) else params
+        transformer = Transformer(self)  # for its adapters and connection
+        dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
+        return transformer, dumped, (statement, transformer.types)
 
     def end(self) -> None:
         """Send what has not been sent yet."""
@@ -109,12 +141,7 @@ class _Message:
         results = self._results()
         rows: list[list[Row]] = []
         for part, result in zip(self.expected, results, strict=True):
-            if result.status not in _DONE:
-                error = errors.error_from_result(result, self.connection.info.encoding)
-                if isinstance(error, errors.FeatureNotSupported | errors.InvalidSqlStatementName):
-                    # A table changed below it, or somebody dropped it: all are prepared anew next time.
-                    self.names.clear()
-                raise error
+            self._check(result)
             if part.prepares is not None:
                 key, name = part.prepares
                 self.names[key] = name
@@ -123,9 +150,18 @@ class _Message:
                 rows.append(part.reader.load_rows(0, result.ntuples, tuple))
         return rows
 
-    def _results(self) -> list[Any]:
+    def _check(self, result: pq.abc.PGresult) -> None:
+        if result.status in _DONE:
+            return
+        error = errors.error_from_result(result, self.connection.info.encoding)
+        if isinstance(error, errors.FeatureNotSupported | errors.InvalidSqlStatementName):
+            # A table changed below a statement, or somebody dropped it: all are prepared anew next time.
+            self.names.clear()
+        raise error
+
+    def _results(self) -> list[pq.abc.PGresult]:
         pg = self.connection.pgconn
-        results: list[Any] = []
+        results: list[pq.abc.PGresult] = []
         while True:
             while pg.is_busy():
                 self._wait(select.POLLIN)

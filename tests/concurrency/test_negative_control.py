@@ -5,6 +5,7 @@ the lock the other cannot, so the wait runs out.
 """
 
 import datetime as dt
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,6 @@ import pytest
 
 from compute.services import place as placing
 from compute.services.create import VmRequest, create_vm
-from nodes.models import Node
 from nodes.services import locking
 from openrelay import clock as database_clock
 from openrelay.errors import Conflict
@@ -30,23 +30,20 @@ pytestmark = pytest.mark.django_db(transaction=True)
 WAIT = 1.0
 
 
-def without_lock(node_id: Any) -> Node | None:
-    """What `lock` reads, unlocked."""
-    found: Node | None = Node.objects.filter(pk=node_id).order_by().first()
-    return found
-
-
-def first_without_lock(node_ids: Any) -> Node | None:
-    """What `lock_first` reads, unlocked."""
-    return without_lock(node_ids[0])
+def unlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the same rows read, and none of them locked."""
+    for name in ("_LOCK", "_LOCK_FIRST"):
+        statement = getattr(locking, name)
+        unlocked = re.sub("FOR NO KEY UPDATE( SKIP LOCKED)?", "", statement)
+        assert unlocked != statement
+        monkeypatch.setattr(locking, name, unlocked)
 
 
 @pytest.fixture(params=["locked", "unlocked"])
 def locked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the lock is there."""
     if request.param == "unlocked":
-        monkeypatch.setattr(locking, "lock", without_lock)
-        monkeypatch.setattr(locking, "lock_first", first_without_lock)
+        unlock(monkeypatch)
     return bool(request.param == "locked")
 
 
@@ -165,7 +162,7 @@ def test_a_spot_purchase_and_a_reclaim(
 def test_reserving_one_unit_twice_is_refused_by_the_database_without_any_lock(
     fleet: Fleet, operator: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locking, "lock", without_lock)
+    unlock(monkeypatch)
     results = together(*[lambda: reserve(fleet, operator, 0)] * 20)
     made = [result for result in results if isinstance(result, Reservation)]
     assert len(made) == 1

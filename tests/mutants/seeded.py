@@ -23,10 +23,14 @@ MUTANTS = (
         (
             (
                 "nodes/services/locking.py",
-                '_LOCK = "WHERE id = %s FOR NO KEY UPDATE"',
-                '_LOCK = "WHERE id = %s"',
+                "WHERE id = %s::uuid FOR NO KEY UPDATE",
+                "WHERE id = %s::uuid",
             ),
-            ("nodes/services/locking.py", "LIMIT 1\nFOR NO KEY UPDATE SKIP LOCKED", "LIMIT 1"),
+            (
+                "nodes/services/locking.py",
+                "WHERE id = wanted FOR NO KEY UPDATE SKIP LOCKED",
+                "WHERE id = wanted",
+            ),
         ),
     ),
     # The table of who may place where, row by row.
