@@ -115,7 +115,8 @@ class _Message:
             name = _NAME % next(_numbers)
             self._check(pg.prepare(name, _converted(statement)[0], transformer.types))
             self.names[key] = name
-        result = pg.exec_prepared(name, values, transformer.formats)  # type: ignore[arg-type]  (None is NULL)
+        # psycopg takes None for NULL here too, though it does not say so.
+        result = pg.exec_prepared(name, values, transformer.formats)  # type: ignore[arg-type]
         self._check(result)
         transformer.set_pgresult(result)
         return transformer.load_rows(0, result.ntuples, tuple)
