@@ -11,6 +11,12 @@ import pytest
 
 from compute.models import Claim, Occupancy, Run, SshKey, Workload, WorkloadSshKey
 from compute.services import attachments
+from compute.services import place as placing
+from compute.services.create import VmRequest, create_vm
+from openrelay.api.idempotency import NO_KEY, OnceByKey
+from openrelay.api.models import IdempotencyKey
+from openrelay.audit.models import AuditEvent
+from openrelay.errors import Invalid
 from tests import factories
 from tests.compute.conftest import consistent
 from tests.concurrency.conftest import Crowd, statuses, together
@@ -200,3 +206,26 @@ def test_a_key_that_is_deleted_while_vms_are_made_with_it_fails_them_cleanly(
         made, deleted = (answer.status_code for answer in answers)
         assert (made, deleted) in ((200, 409), (400, 204)), [answer.text for answer in answers]
         assert SshKey.objects.filter(pk=key.pk).exists() == (made == 200)
+
+
+@pytest.mark.parametrize("key", [None, "once"])
+def test_a_key_that_was_deleted_before_its_vm_is_written_is_named_in_a_400(
+    crowd: Crowd, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    keys = [factories.ssh_key(fleet.tenant) for _ in range(2)]
+    by = factories.caller(fleet.tenant)
+    look = placing.find_room
+
+    def deleted_meanwhile(*args: Any, **kwargs: Any) -> Any:
+        (failed,) = together(lambda: attachments.delete_key(caller=by, ssh_key_id=keys[1].pk))
+        assert failed is None
+        return look(*args, **kwargs)
+
+    monkeypatch.setattr(placing, "find_room", deleted_meanwhile)
+    request = VmRequest(name="vm", ssh_key_ids=[str(each.pk) for each in keys], gpu_count=1, disk_size_gb=20)
+    once = OnceByKey(fleet.tenant.pk, key, "same", lambda made: {"id": str(made.pk)}) if key else NO_KEY
+    with pytest.raises(Invalid, match="sshKeyIds names a key that was deleted"):
+        create_vm(caller=by, request=request, once=once)
+    assert not Workload.objects.exists()
+    assert not AuditEvent.objects.filter(event="vm.created").exists()
+    assert not IdempotencyKey.objects.exists()
