@@ -9,8 +9,8 @@ from uuid import UUID
 from nodes.inventory import digest
 from nodes.models import Gpu, GpuModel, GpuUnit, InventoryReport, Node, TopologyGeneration
 from nodes.services.locking import locked
+from nodes.services.owner import require_enrolled
 from openrelay.audit.services.record import Actor, AuditEntry, record, record_all
-from openrelay.errors import Invalid
 
 # What some facts were and what they became.
 Sides = tuple[dict[str, Any], dict[str, Any]]
@@ -33,15 +33,12 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
     nothing. A report that is older than one already taken, partial, or empty on a node that ever had a unit
     is kept and flagged, and changes nothing: absence from it is no evidence.
 
-    Raises Invalid NODE_DECOMMISSIONED when the node was removed, NotFound when there is none.
+    Raises Invalid NODE_DECOMMISSIONED when the node was removed or its announced end has come, NotFound when
+    there is none.
     """
     with locked(node_id) as held:
+        require_enrolled(held)
         node, at = held.node, held.at
-        if node.removed_at is not None:
-            raise Invalid(
-                "This node was removed. Enrol it again with a new provisioning token.",
-                code="NODE_DECOMMISSIONED",
-            )
         content = digest(report)
         if report["sequence"] == node.inventory_sequence and content == node.inventory_digest:
             return Taken(node.topology_gen, changed=False)

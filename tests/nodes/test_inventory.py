@@ -332,8 +332,9 @@ def test_gpus_of_a_unit_come_and_go(node: Node) -> None:
     assert kept.address == "0000:10:00.0"
 
 
-def test_a_removed_node_reports_nothing_any_more(node: Node) -> None:
-    node.removed_at = database_clock.read()
+@pytest.mark.parametrize("end", ["removed_at", "terminate_at"])
+def test_a_node_that_was_removed_or_whose_end_has_come_reports_nothing_any_more(node: Node, end: str) -> None:
+    setattr(node, end, database_clock.read())
     node.save()
     with pytest.raises(Invalid) as refusal:
         take(node.pk, factories.report(3, sequence=9), actor=AGENT)
