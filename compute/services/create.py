@@ -160,16 +160,20 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
         lambda held, now, candidate: place(held, now, _at(wanted, candidate), named=False),
         _facts_for(caller, wanted),
     )
-    if not regions and not wanted.pod:
-        fits = best_fits(
-            organization_id=caller.organization_id,
-            tier=wanted.tier,
-            gpu_count=wanted.gpu_count,
-            model_ids=wanted.sold,
-            news=wanted.news,
-        )
-        if (made := trial.first_pass(fits.candidates).made) is not None:
-            return made
+    if not wanted.pod:
+        news = wanted.news
+        for where in (regions, frozenset[str]()) if regions and request.allow_fallback else (regions,):
+            fits = best_fits(
+                organization_id=caller.organization_id,
+                tier=wanted.tier,
+                gpu_count=wanted.gpu_count,
+                model_ids=wanted.sold,
+                regions=where,
+                news=news,
+            )
+            if (made := trial.first_pass(fits.candidates).made) is not None:
+                return made
+            news = None
         if fits.most is not None:
             raise _no_room(request, wanted, [Refusal("", fits.most)])
         # What could never be is not tried on every node.

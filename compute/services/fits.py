@@ -25,10 +25,20 @@ _ENOUGH = 16
 _AT_ONCE = 64
 _OF_SHAPE = """
 SELECT version::text, ARRAY(
-    SELECT node_id::text FROM compute_nodeoffer
-    WHERE gpu_model_id = %s::uuid AND md5(shape) = md5(%s) AND node_id > %s::uuid
-    ORDER BY node_id LIMIT %s)
+    SELECT offer.node_id::text FROM compute_nodeoffer offer {more}
+    WHERE offer.gpu_model_id = %s::uuid AND md5(offer.shape) = md5(%s) AND offer.node_id > %s::uuid
+    ORDER BY offer.node_id LIMIT %s)
 FROM compute_availabilitystate
+"""
+_ANYWHERE = _OF_SHAPE.format(more="")
+_IN_REGION = _OF_SHAPE.format(
+    more="""JOIN nodes_node node ON node.id = offer.node_id
+    JOIN nodes_location place ON place.id = node.location_id AND place.region = %s"""
+)
+_OF_REGIONS = """
+SELECT ARRAY(
+    SELECT node.id::text FROM nodes_node node JOIN nodes_location place ON place.id = node.location_id
+    WHERE node.id = ANY(%s::uuid[]) AND place.region = ANY(%s))
 """
 
 
@@ -37,7 +47,8 @@ class Fits:
     """Some nodes whose open units of one model add up to the count, the best fit first; none is better than
     the first.
 
-    `most` is told when no units anywhere add up to it: the most GPUs of one model that are open on one node.
+    `most` is told when no units anywhere add up to it, where all were asked after: the most GPUs of one model
+    that are open on one node.
     """
 
     candidates: list[pool.Candidate]
@@ -57,12 +68,19 @@ _lock = Lock()
 
 
 def best_fits(
-    *, organization_id: UUID, tier: str, gpu_count: int, model_ids: Collection[UUID], news: News | None = None
+    *,
+    organization_id: UUID,
+    tier: str,
+    gpu_count: int,
+    model_ids: Collection[UUID],
+    regions: frozenset[str] = frozenset(),
+    news: News | None = None,
 ) -> Fits:
-    """The best fits for so many GPUs of one of the models.
+    """The best fits for so many GPUs of one of the models; in `regions` only, where any are named.
 
-    `news` is what was asked for that organization and tier just now, by `ask_news`. Nothing is told when the
-    offers keep being replaced.
+    A node that came to be in one of these since the offers were surveyed may be left out. `news` is what was
+    asked for that organization and tier just now, by `ask_news`. Nothing is told when the offers keep being
+    replaced.
     """
     models = frozenset(map(str, model_ids))
     with _lock:
@@ -70,7 +88,7 @@ def best_fits(
             try:
                 known, own = keep_up(news or ask_news(organization_id, tier))
                 if known is not None:
-                    return _fits(known, own, organization_id, tier, gpu_count, models)
+                    return _fits(known, own, organization_id, tier, gpu_count, models, regions)
                 refresh()
             except _Replaced:
                 pass
@@ -85,6 +103,7 @@ def _fits(
     tier: str,
     gpu_count: int,
     model_ids: frozenset[Id],
+    regions: frozenset[str],
 ) -> Fits:
     spot = tier == Tier.SPOT
     changed: list[FittingNode] = [
@@ -108,13 +127,18 @@ def _fits(
             for row in here
             if (how := row.fit(gpu_count)) is not None
         ]
-    best = heapq.merge(sorted(changed), _unchanged(known, own, tier, gpu_count, model_ids))
+    best: Iterator[FittingNode] = heapq.merge(
+        sorted(changed), _unchanged(known, own, tier, gpu_count, model_ids, regions)
+    )
+    if regions:
+        best = _in_regions(best, regions)
     named = {model_id: UUID(model_id) for model_id in model_ids}
     candidates = [
         pool.Candidate(UUID(node), named[model_id], None, sizes, on_market)
         for _, node, model_id, sizes, on_market in islice(best, _ENOUGH)
     ]
-    return Fits(candidates, None if candidates or own else _most(known, tier, gpu_count, model_ids))
+    told = candidates or own or regions
+    return Fits(candidates, None if told else _most(known, tier, gpu_count, model_ids))
 
 
 def _most(known: Pool, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> int | None:
@@ -130,7 +154,7 @@ def _most(known: Pool, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> i
     # Of nodes that have all changed since, as much is open as they say now.
     sizes += [
         row.sizes + row.on_market
-        for row in known.rows[tier]
+        for row in known.rows[tier, None]
         if row.model_id in model_ids and next(_nodes(known, row, frozenset()), None) is not None
     ]
     if any(sums(each) >> gpu_count & 1 for each in sizes):
@@ -139,10 +163,16 @@ def _most(known: Pool, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> i
 
 
 def _unchanged(
-    known: Pool, own: frozenset[Id], tier: str, gpu_count: int, model_ids: frozenset[Id]
+    known: Pool,
+    own: frozenset[Id],
+    tier: str,
+    gpu_count: int,
+    model_ids: frozenset[Id],
+    regions: frozenset[str],
 ) -> Iterator[FittingNode]:
     """Nodes that did not change since they were surveyed and that fit, the best fit first."""
-    for how, alike in groupby(_able(known, tier, gpu_count, model_ids), key=itemgetter(0)):
+    able = [_able(known, tier, region, gpu_count, model_ids) for region in sorted(regions) or (None,)]
+    for how, alike in groupby(heapq.merge(*able, key=itemgetter(0)), key=itemgetter(0)):
         yield from heapq.merge(*(_as_fits(known, row, how, own) for _, row in alike))
 
 
@@ -151,16 +181,26 @@ def _as_fits(known: Pool, row: Row, how: Fit, own: frozenset[Id]) -> Iterator[Fi
         yield how, node, row.model_id, row.sizes, row.on_market
 
 
-def _able(known: Pool, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> list[tuple[Fit, Row]]:
+def _in_regions(fitting: Iterator[FittingNode], regions: frozenset[str]) -> Iterator[FittingNode]:
+    """Those of the nodes that are in one of the regions now, in their order."""
+    while some := list(islice(fitting, _AT_ONCE)):
+        found = quick.fetchone(_OF_REGIONS, [[node for _, node, *_ in some], sorted(regions)])
+        there = set(found[0]) if found is not None else set()
+        yield from (each for each in some if each[1] in there)
+
+
+def _able(
+    known: Pool, tier: str, region: str | None, gpu_count: int, model_ids: frozenset[Id]
+) -> list[tuple[Fit, Row]]:
     """The rows whose nodes fit, and how well, the best first: the same for every such request."""
-    asked = (tier, gpu_count, model_ids)
+    asked = (tier, region, gpu_count, model_ids)
     if asked in known.able:
         return known.able[asked]
-    if tier not in known.rows:
-        known.rows[tier] = _rows(known.version, tier)
+    if (tier, region) not in known.rows:
+        known.rows[tier, region] = _rows(known.version, tier, region)
     able = [
         (how, row)
-        for row in known.rows[tier]
+        for row in known.rows[tier, region]
         if row.mask >> gpu_count & 1 and row.model_id in model_ids
         if (how := fit(row.sizes, row.on_market, gpu_count)) is not None
     ]
@@ -171,7 +211,7 @@ def _able(known: Pool, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> l
     return able
 
 
-def _rows(version: Id, tier: str) -> list[Row]:
+def _rows(version: Id, tier: str, region: str | None) -> list[Row]:
     shapes = shapes_of(UUID(version))
     if shapes is None:
         raise _Replaced
@@ -183,7 +223,7 @@ def _rows(version: Id, tier: str) -> list[Row]:
             if sizes := shape.sizes + on_market:
                 # By its CPUs at least: GPUs that VMs without any took those of are refused time and again.
                 mask = shape.startable(sizes, 0, spot=tier == Tier.SPOT)
-                rows.append(Row(str(model_id), text, shape.sizes, on_market, mask))
+                rows.append(Row(str(model_id), text, shape.sizes, on_market, mask, region))
     return rows
 
 
@@ -201,7 +241,11 @@ def _nodes(known: Pool, row: Row, own: frozenset[Id]) -> Iterator[Id]:
             place += 1
         if row.whole:
             return
-        found = quick.fetchone(_OF_SHAPE, [row.model_id, row.shape, row.after, _AT_ONCE])
+        which = [row.model_id, row.shape, row.after, _AT_ONCE]
+        if row.region is None:
+            found = quick.fetchone(_ANYWHERE, which)
+        else:
+            found = quick.fetchone(_IN_REGION, [row.region, *which])
         if found is None or found[0] != known.version:
             raise _Replaced
         row.nodes += found[1]

@@ -32,7 +32,8 @@ _SQL = f"""(
 
 @dataclass(slots=True)
 class Row:
-    """The nodes of one shape, by id: the first of them that have not changed, as far as they were read.
+    """The nodes of one shape, in a region or anywhere, by id: the first of them that have not changed, as far
+    as they were read.
 
     `sizes` are of units open to all, `on_market` of those open to spot alone, which other tiers are not told.
     """
@@ -42,6 +43,7 @@ class Row:
     sizes: tuple[int, ...]
     on_market: tuple[int, ...]
     mask: int  # the counts that could start there, as `placement.sums` has them
+    region: str | None
     nodes: list[Id] = field(default_factory=list)
     after: Id = str(UUID(int=0))
     whole: bool = False
@@ -53,9 +55,11 @@ class Pool:
 
     version: Id
     seen: str = ""  # the snapshot up to which its changes are known
-    rows: dict[str, list[Row]] = field(default_factory=dict)  # by tier
-    # Of those, what suits a tier, a count and models, and how well, the best first.
-    able: dict[tuple[str, int, frozenset[Id]], list[tuple[Fit, Row]]] = field(default_factory=dict)
+    rows: dict[tuple[str, str | None], list[Row]] = field(default_factory=dict)  # by tier and region
+    # Of those, what suits a count and models, and how well, the best first.
+    able: dict[tuple[str, str | None, int, frozenset[Id]], list[tuple[Fit, Row]]] = field(
+        default_factory=dict
+    )
     # For each changed node with something open: by GPU model, what is open to all and what is on the market.
     open: dict[Id, list[tuple[Id, tuple[int, ...], tuple[int, ...]]]] = field(default_factory=dict)
     # For every changed node, until when that is so: microseconds since 1970.

@@ -19,13 +19,13 @@ from compute.services import availability as service
 from compute.services import offering, pool
 from compute.services.fits import best_fits
 from compute.services.offers import survey_nodes
-from nodes.models import GpuModel, GpuUnit, Node, NodeHeartbeat
+from nodes.models import GpuModel, GpuUnit, Location, Node, NodeHeartbeat
 from openrelay import clock as database_clock
 from openrelay.api import runs
 from openrelay.clock import Now
 from openrelay.errors import ApiError
 from tests import factories
-from tests.compute.conftest import World
+from tests.compute.conftest import World, refused
 from tests.support.travel import Clock
 from tests.support.web import Server
 
@@ -76,6 +76,19 @@ def check(world: World) -> None:
             if fits.most is not None:
                 assert fits.most == max((node.free for node in whole), default=0)
                 assert not able
+            for regions in ({"eu"}, {"eu", "us"}, {"nowhere"}):
+                there = [node for node in whole if node.region in regions]
+                near = best_fits(
+                    organization_id=org.pk,
+                    tier=tier,
+                    gpu_count=count,
+                    model_ids=models,
+                    regions=frozenset(regions),
+                )
+                assert [node.node_id for node in near.candidates] == [
+                    node.node_id for node in pool.best_first(there, count)
+                ], (org.name, tier, count, regions)
+                assert near.most is None
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -87,6 +100,11 @@ def test_what_is_shown_is_what_a_survey_of_everything_says(committed: World, clo
         nodes.append(
             factories.node(world.provider, [factories.unit_report(n, gpus=g) for n, g in enumerate(sizes)])
         )
+    for node, region in zip(nodes, ("eu", "us", "eu"), strict=False):  # and one is nowhere in particular
+        place, _ = Location.objects.get_or_create(
+            slug=region, defaults={"name": region, "city": region, "country": "DE", "region": region}
+        )
+        Node.objects.filter(pk=node.pk).update(location=place)
     made: list[Workload] = []
 
     def create() -> None:
@@ -156,6 +174,33 @@ def test_a_change_is_seen_at_once_though_nothing_was_surveyed_since(committed: W
     assert offering.refresh()
     assert not offering.refresh()
     assert service.availability(world.buyer.pk).shared
+
+
+def test_a_node_that_moved_away_is_not_in_its_region_any_more(committed: World) -> None:
+    """Though no more changed than where it is, and the offers say nothing of that."""
+    world = committed
+    eu, us = (
+        Location.objects.create(slug=name, name=name, city=name, country="DE", region=name)
+        for name in ("eu", "us")
+    )
+    other = factories.node(world.provider, 8)
+    Node.objects.filter(pk=world.node.pk).update(location=eu)
+    Node.objects.filter(pk=other.pk).update(location=us)
+    offering.refresh()
+    assert world.vm(world.buyer, preferredRegions=["eu"], gpuCount=2).node_id == world.node.pk
+    assert world.vm(world.buyer, preferredRegions=["us"]).node_id == other.pk
+    offering.refresh()
+    # Which process knows of it: nothing has changed since, so the next is placed by memory.
+    with CaptureQueriesContext(connection) as asked:
+        made = world.vm(world.buyer, preferredRegions=["us"], gpuCount=3)
+    assert made.node_id == other.pk
+    assert not any("array_agg" in query["sql"].lower() for query in asked)
+    Node.objects.filter(pk=other.pk).update(location=eu)
+    refused(world.ask(world.buyer, preferredRegions=["us"]), 400, "GPU_COUNT_NOT_ALLOCATABLE")
+    # And one that came is found, at the latest before anybody is refused.
+    Node.objects.filter(pk=world.node.pk).update(location=us)
+    assert world.vm(world.buyer, preferredRegions=["us"]).node_id == world.node.pk
+    assert world.vm(world.buyer, preferredRegions=["us"], allowFallback=True, gpuCount=4)
 
 
 def test_what_was_rolled_back_or_is_not_committed_is_not_seen(committed: World) -> None:
