@@ -25,7 +25,10 @@ def is_api_path(path: str) -> bool:
 
 
 def source_ip(request: HttpRequest) -> str:
-    """Where a request came from: the peer, or what our own `TRUSTED_PROXIES` proxies say of it."""
+    """Where a request came from: the peer, or what our own `TRUSTED_PROXIES` proxies say of it.
+
+    An IPv4 address reads as one, also where IPv6 carries it. Empty for what is no address.
+    """
     peer: str = request.META.get("REMOTE_ADDR", "")
     trusted = settings.TRUSTED_PROXIES
     if trusted:
@@ -34,9 +37,10 @@ def source_ip(request: HttpRequest) -> str:
         if hops:
             peer = hops[-min(trusted, len(hops))]
     try:
-        return str(ipaddress.ip_address(peer))
+        address = ipaddress.ip_address(peer)
     except ValueError:
         return ""
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 class RequestIdMiddleware:

@@ -154,6 +154,8 @@ def test_addresses_outside_a_keys_ranges_are_refused() -> None:
         (2, "203.0.113.9, 198.51.100.1, 10.0.0.1", "198.51.100.1"),
         (2, "198.51.100.1", "198.51.100.1"),
         (1, "", "127.0.0.1"),
+        # How a server that listens for both protocols sees a caller by the older.
+        (1, "::ffff:198.51.100.1", "198.51.100.1"),
     ],
 )
 def test_only_our_own_proxies_are_believed(

@@ -63,8 +63,11 @@ def test_a_pooled_connection_that_its_server_ended_is_not_given_out() -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("prepares", [True, False])
 def test_query_reads_writes_and_is_counted(prepares: bool) -> None:
+    connection.ensure_connection()
+    usual = connection.connection.prepare_threshold
     with override_settings(DATABASE_PREPARES=prepares):
         if prepares:
+            connection.connection.prepare_threshold = 0  # as the settings have it, where they say so
             before = query(
                 "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SELECT 40 + $1%%'"
             )
@@ -80,6 +83,7 @@ def test_query_reads_writes_and_is_counted(prepares: bool) -> None:
         assert [told["sql"] for told in queries] == ["SELECT 1::int"]
         at = clock.read()
         assert at.utcoffset() == timedelta(0)
+    connection.connection.prepare_threshold = usual
 
 
 @pytest.mark.django_db
