@@ -174,6 +174,9 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
             if (made := trial.first_pass(fits.candidates).made) is not None:
                 return made
             news = None
+            # Others of the region may have room where its best fits are busy: those below, before elsewhere.
+            if fits.candidates:
+                break
         if fits.most is not None:
             raise _no_room(request, wanted, [Refusal("", fits.most)])
         # What could never be is not tried on every node.

@@ -154,6 +154,9 @@ class _Message:
     def _check(self, result: pq.abc.PGresult) -> None:
         if result.status in _DONE:
             return
+        if self.connection.pgconn.status != ConnStatus.OK:
+            # libpq's own words have no code, by which psycopg could tell that the connection is lost.
+            raise errors.OperationalError(result.error_message.decode(errors="replace").strip())
         error = errors.error_from_result(result, self.connection.info.encoding)
         if isinstance(error, errors.FeatureNotSupported | errors.InvalidSqlStatementName):
             # A table changed below a statement, or somebody dropped it: all are prepared anew next time.

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from compute.api import catalog
 from compute.models import AvailabilityState, NodeOffer, Workload
 from compute.services import availability as service
-from compute.services import offering, pool
+from compute.services import fits, offering, pool
 from compute.services.fits import best_fits
 from compute.services.offers import survey_nodes
 from nodes.models import GpuModel, GpuUnit, Location, Node, NodeHeartbeat
@@ -41,6 +41,14 @@ def committed(transactional_db: None) -> World:
         tenant=factories.organization("Tenant"),
         buyer=factories.organization("Buyer"),
     )
+
+
+def _place(region: str) -> Location:
+    """A location in that region."""
+    place, _ = Location.objects.get_or_create(
+        slug=region, defaults={"name": region, "city": region, "country": "DE", "region": region}
+    )
+    return place
 
 
 def facts(org: Any) -> list[Any]:
@@ -68,13 +76,13 @@ def check(world: World) -> None:
     for org, tier in ((world.buyer, "community"), (world.tenant, "spot"), (world.buyer, "spot")):
         whole = pool.candidates(organization_id=org.pk, tier=tier, at=Now(), models=models)
         for count in (1, 2, 3, 4):
-            fits = best_fits(organization_id=org.pk, tier=tier, gpu_count=count, model_ids=models)
+            best = best_fits(organization_id=org.pk, tier=tier, gpu_count=count, model_ids=models)
             able = [(how, node.node_id) for node in whole if (how := node.fit(count)) is not None]
             # Few enough nodes that all of them are named.
-            found = [(fit.fit(count), fit.node_id) for fit in fits.candidates]
+            found = [(fit.fit(count), fit.node_id) for fit in best.candidates]
             assert found == sorted(able), (org.name, tier, count)
-            if fits.most is not None:
-                assert fits.most == max((node.free for node in whole), default=0)
+            if best.most is not None:
+                assert best.most == max((node.free for node in whole), default=0)
                 assert not able
             for regions in ({"eu"}, {"eu", "us"}, {"nowhere"}):
                 there = [node for node in whole if node.region in regions]
@@ -101,10 +109,7 @@ def test_what_is_shown_is_what_a_survey_of_everything_says(committed: World, clo
             factories.node(world.provider, [factories.unit_report(n, gpus=g) for n, g in enumerate(sizes)])
         )
     for node, region in zip(nodes, ("eu", "us", "eu"), strict=False):  # and one is nowhere in particular
-        place, _ = Location.objects.get_or_create(
-            slug=region, defaults={"name": region, "city": region, "country": "DE", "region": region}
-        )
-        Node.objects.filter(pk=node.pk).update(location=place)
+        Node.objects.filter(pk=node.pk).update(location=_place(region))
     made: list[Workload] = []
 
     def create() -> None:
@@ -179,10 +184,7 @@ def test_a_change_is_seen_at_once_though_nothing_was_surveyed_since(committed: W
 def test_a_node_that_moved_away_is_not_in_its_region_any_more(committed: World) -> None:
     """Though no more changed than where it is, and the offers say nothing of that."""
     world = committed
-    eu, us = (
-        Location.objects.create(slug=name, name=name, city=name, country="DE", region=name)
-        for name in ("eu", "us")
-    )
+    eu, us = _place("eu"), _place("us")
     other = factories.node(world.provider, 8)
     Node.objects.filter(pk=world.node.pk).update(location=eu)
     Node.objects.filter(pk=other.pk).update(location=us)
@@ -201,6 +203,28 @@ def test_a_node_that_moved_away_is_not_in_its_region_any_more(committed: World) 
     Node.objects.filter(pk=world.node.pk).update(location=us)
     assert world.vm(world.buyer, preferredRegions=["us"]).node_id == world.node.pk
     assert world.vm(world.buyer, preferredRegions=["us"], allowFallback=True, gpuCount=4)
+
+
+def test_nobody_is_sent_elsewhere_for_the_best_fits_of_the_region_are_busy(
+    committed: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = committed
+    place = {name: _place(name) for name in ("eu", "us")}
+    Node.objects.filter(pk=world.node.pk).update(location=place["eu"])
+    small, elsewhere = factories.node(world.provider, 2), factories.node(world.provider, 1)
+    Node.objects.filter(pk=small.pk).update(location=place["eu"])
+    Node.objects.filter(pk=elsewhere.pk).update(location=place["us"])
+    offering.refresh()
+    monkeypatch.setattr(fits, "_ENOUGH", 1)
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("SELECT FROM nodes_node WHERE id = %s FOR UPDATE", [small.pk])
+            made = world.vm(world.buyer, preferredRegions=["eu"], allowFallback=True)
+    finally:
+        other.close()
+    assert made.node_id == world.node.pk
 
 
 def test_what_was_rolled_back_or_is_not_committed_is_not_seen(committed: World) -> None:
