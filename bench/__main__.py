@@ -4,7 +4,8 @@
    against that statement by pgbench;
 2. an authenticated constant answer against an anonymous one;
 3. a VM of one GPU over HTTP, at 1,000 and 10,000 nodes, against a bare view that writes the same rows in one
-   statement, and against that statement by pgbench;
+   statement, against one that also locks the node and reads what is decided on, and against the statement by
+   pgbench;
 4. availability against the authenticated constant, as ratios of median latency, and the web workers' memory:
    at 1,000 nodes of 8 units, and with `--big` at 10,000 and 100,000 too.
 """

@@ -3,6 +3,7 @@
 import functools
 import json
 from typing import Any
+from uuid import UUID
 
 from django.db import connection, models
 from rest_framework import serializers
@@ -11,6 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from openrelay.audit.actor import Actor
+from openrelay.identity.caller import Caller
 from openrelay.ids import new_id
 
 
@@ -91,17 +94,15 @@ class BareVm(APIView):
         if not BareVm.template:
             BareVm.template = str(Workload.objects.latest("created_at").pk)
         made = str(new_id())
-        with connection.cursor() as cursor:
-            cursor.execute(
-                statement(BareVm.template),
-                {
-                    "workload": made,
-                    "run": str(new_id()),
-                    "event": str(new_id()),
-                    "unit": body["unitId"],
-                    "node": body["nodeId"],
-                },
-            )
+        self.write(
+            {
+                "workload": made,
+                "run": str(new_id()),
+                "event": str(new_id()),
+                "unit": str(body["unitId"]),
+                "node": str(body["nodeId"]),
+            }
+        )
         return Response(
             {
                 "id": made,
@@ -121,3 +122,37 @@ class BareVm(APIView):
                 "keys": json.dumps(body["sshKeyIds"], default=str),
             }
         )
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Insert the rows, and nothing else."""
+        with connection.cursor() as cursor:
+            cursor.execute(statement(self.template), row)
+
+
+class LockingVm(BareVm):
+    """The same in a transaction that first locks the node and reads what placing there goes by: the SQL that a
+    VM on one node takes, and nothing that is decided.
+    """
+
+    key: Any = None
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Lock and read, as the platform does; insert."""
+        from compute.services.node_facts import reading
+        from nodes.services.locking import locked_for
+        from openrelay.identity.models import ApiKey
+
+        LockingVm.key = key = LockingVm.key or ApiKey.objects.select_related("organization").get(
+            name="create"
+        )
+        caller = Caller(
+            kind="api_key",
+            organization_id=key.organization_id,
+            organization_name=key.organization.name,
+            is_operator=False,
+            actions=frozenset(),
+            actor=Actor(f"key:{key.pk}"),
+            key_id=key.pk,
+        )
+        with locked_for(UUID(row["node"]), caller, reading=reading(key.organization_id, "community")):
+            super().write(row)

@@ -14,6 +14,7 @@ handler400, handler403, handler404, handler500 = (
 urlpatterns = [
     path("v1/bench/reservations", bare.BareReservation.as_view()),
     path("v1/bench/vms", bare_vm.BareVm.as_view()),
+    path("v1/bench/locked-vms", bare_vm.LockingVm.as_view()),
     path("v1/bench/anonymous", bare.Anonymous.as_view()),
     path("v1/bench/authenticated", bare.Authenticated.as_view()),
     *urls.urlpatterns,
