@@ -130,8 +130,8 @@ class BareVm(APIView):
 
 
 class LockingVm(BareVm):
-    """The same in a transaction that first locks the node and reads what placing there goes by: the SQL that a
-    VM on one node takes, and nothing that is decided.
+    """The same in a transaction that first locks the node and reads what placing there goes by: the SQL that
+    a VM on one node takes, and nothing that is decided.
     """
 
     key: Any = None

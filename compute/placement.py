@@ -236,6 +236,8 @@ def _splits(limits: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
 
 def _pick(options: Sequence[Option], target: int) -> list[Option]:
     """The options that add up to `target`: as little as can be of what is a last resort, in few units."""
+    if not target:
+        return []
     ordered = sorted(options, key=lambda option: option.address)
     best: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {0: ((0, 0), ())}
     for index, option in enumerate(ordered):

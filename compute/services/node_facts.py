@@ -103,7 +103,7 @@ def _facts(held: LockedNode, read: list[Any]) -> NodeFacts:
     heard, units, failed, holds, models, guests, claims, occupancies, disk_gb, cents = read
     known = {row[0]: _model(*row) for row in models or ()}
     there = {row[0]: _guest(row) for row in guests or ()}
-    ids = {row[0]: UUID(row[0]) for row in units or ()}
+    ids = {row[0]: _id(row[0]) for row in units or ()}
     kept = {row[0]: _held(held, row) for row in holds or ()}
     broken: dict[str, tuple[str, ...]] = {}
     for unit_id, address in failed or ():
@@ -127,6 +127,10 @@ def _facts(held: LockedNode, read: list[Any]) -> NodeFacts:
     )
 
 
+# One node is filled before the next, so most of its ids were just read.
+_id = lru_cache(maxsize=4096)(UUID)
+
+
 @lru_cache(maxsize=256)
 def _model(model_id: str, name: str, manufacturer: str, vram_gb: int) -> GpuModel:
     return partly(GpuModel, _MODEL, (UUID(model_id), name, manufacturer, vram_gb))
@@ -136,7 +140,7 @@ def _guest(row: list[Any]) -> Guest:
     run_id, workload_id, mem_mb, vcpu, disk_gb, status, tier, created_at = row
     # Only of spot workloads it matters which is the younger.
     since = datetime.fromisoformat(created_at) if tier == SPOT else None
-    return Guest(UUID(run_id), UUID(workload_id), mem_mb, vcpu, disk_gb, status, tier, since)
+    return Guest(_id(run_id), _id(workload_id), mem_mb, vcpu, disk_gb, status, tier, since)
 
 
 def _nobody(run_id: str) -> Guest:
