@@ -10,7 +10,7 @@ from compute.placement import FREE, OWN, SPOT, Choice, Option, Use, choose, stan
 from compute.services.cpu_beside import beside_cpu
 from compute.services.host import Left
 from compute.services.news import News
-from compute.services.node_facts import NodeUnit, node_facts
+from compute.services.node_facts import NodeFacts, NodeUnit, node_facts
 from compute.services.pool import RUNTIME_OF
 from nodes.models import GpuModel, GpuUnit, Node
 from nodes.services.locking import LockedNode
@@ -97,9 +97,23 @@ def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named:
     if not facts.heard:
         return Refusal("the node is offline")
     options = options_for(facts.units, facts.uses(), organization_id, wanted, named=named)
-    choice = choose(options, wanted.gpu_count)
-    if choice is None:
-        return Refusal("the node has no such number of free GPUs that you may have", largest(options))
+    refusal = None
+    left = options
+    # Of another model the host may have enough, where it has not of the first.
+    while (choice := choose(left, wanted.gpu_count)) is not None:
+        found = _room_for(facts, choice, organization_id, wanted, named=named)
+        if isinstance(found, Room):
+            return found
+        refusal = refusal or found
+        left = [option for option in left if option.model_id != choice.model_id]
+    return refusal or Refusal("the node has no such number of free GPUs that you may have", largest(options))
+
+
+def _room_for(
+    facts: NodeFacts, choice: Choice, organization_id: UUID, wanted: Wanted, *, named: bool
+) -> Room | Refusal:
+    """The room on those units, or what of the host there is too little of."""
+    without = wanted.again.pk if wanted.again else None
     # Runs that may still be on the chosen units: the guest starts only once they are gone.
     there_first = frozenset(
         row.run_id for option in choice.options for row in facts.occupancies.get(option.unit_id, ())
@@ -117,7 +131,7 @@ def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named:
         but=there_first,
         without=without,
     )
-    given = _shape(node, facts.units, model, wanted, left)
+    given = _shape(facts.held.node, facts.units, model, wanted, left)
     if isinstance(given, Refusal):
         return given
     each = facts.cents.get(choice.model_id)

@@ -277,6 +277,17 @@ def test_a_share_below_the_floor_is_nobodys(world: World) -> None:
     assert world.client(world.buyer).get("/v1/gpu-availability").json()[0]["vm"]["freeGpus"] == 0
 
 
+def test_a_node_whose_host_is_too_small_for_one_of_its_models_gives_another(world: World) -> None:
+    factories.gpu_model("nvidia-a100-sxm4-40gb", name="A100", vram_gb=40)
+    units = [factories.unit_report(0), factories.unit_report(1, model="nvidia-a100-sxm4-40gb")]
+    host = {"cpuCores": 16, "ramMb": 64 * 1024, "diskTotalGb": 400, "diskFreeGb": 400}
+    factories.inventory(world.node, units, host=host)
+    world.reserve(0)
+    made = world.vm(world.tenant, nodeId=str(world.node.pk))
+    assert world.units(made) == [1]
+    refused(world.ask(world.tenant, nodeId=str(world.node.pk)), 503, "INSUFFICIENT_HOST_CAPACITY")
+
+
 def test_who_is_preempted_leaves_its_disk_to_its_successor(world: World) -> None:
     host = {"cpuCores": 128, "ramMb": 1024 * 1024, "diskTotalGb": 200, "diskFreeGb": 200}
     factories.inventory(world.node, 2, host=host)

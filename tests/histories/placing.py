@@ -122,29 +122,41 @@ class Placing(Hosting):
         disk_is_there: bool = False,
     ) -> Rooms:
         answer = Rooms()
-        best = self.rooms_on(node, stands, wish.count)
-        for room in best:
-            model = node.units[min(room.units)].model
-            if again is None:
-                given = self.given(node, wish, model)
-            else:
-                given = self.given_again(node, again, new_disk=not disk_is_there)
-            if given is None or self.short(
-                node,
-                org,
-                given,
-                room,
-                named=named,
-                without=again.id if again is not None else None,
-                disk_is_there=disk_is_there,
-            ):
-                answer.no_host = True
-            elif wish.kind == POD and again is None and not self.connects(node, org):
-                answer.no_address = True
-            else:
-                answer.found[room] = given
-        answer.unsure = bool(answer.found) and len(answer.found) < len(best)
+        # Where the host has too little for the model that is best, it may have enough for another.
+        while not answer.found and (best := self.rooms_on(node, stands, wish.count)):
+            for room in best:
+                self._judge(answer, node, org, wish, room, named=named, again=again, there=disk_is_there)
+            answer.unsure = bool(answer.found) and len(answer.found) < len(best)
+            tried = {node.units[unit].model for room in best for unit in room.units}
+            stands = {unit: how for unit, how in stands.items() if node.units[unit].model not in tried}
         return answer
+
+    def _judge(
+        self,
+        rooms: Rooms,
+        node: Node,
+        org: str,
+        wish: Wish,
+        room: Room,
+        *,
+        named: bool,
+        again: Workload | None,
+        there: bool,
+    ) -> None:
+        """Whether the host has what goes with the room, and an address; what is found is noted in `rooms`."""
+        if again is None:
+            given = self.given(node, wish, node.units[min(room.units)].model)
+        else:
+            given = self.given_again(node, again, new_disk=not there)
+        without = again.id if again is not None else None
+        if given is None or self.short(
+            node, org, given, room, named=named, without=without, disk_is_there=there
+        ):
+            rooms.no_host = True
+        elif wish.kind == POD and again is None and not self.connects(node, org):
+            rooms.no_address = True
+        else:
+            rooms.found[room] = given
 
     def no_room(self, nodes: Iterable[Node], wish: Wish, rooms: Rooms) -> list[Fault]:
         """What a request may be answered that has no room on those nodes: whether it ever could have."""
