@@ -139,7 +139,7 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
     + tuple(_vm(More(template=name)) for name in ("plain", "gpus", "withdrawn", "amd"))
     + (_cpu(more=More(template="gpus")), _cpu(more=More(template="plain"))),
     # What hosts have
-    (_tells(PLENTY), _own(WHOLE), _tells(TIGHT), _own(USUAL), _own(More(disk=110))),
+    (_tells(PLENTY), _own(WHOLE), _tells(Host(ram=1 << 18)), _own(USUAL), _own(More(disk=110))),
     (_tells(TIGHT), _own(USUAL), _OBEY, _STOP, _OBEY, ("resize", 0, 10, 0), ("resize", 0, 90, 0), _RESTART),
     (_tells(TIGHT), _own(WHOLE), _own(WHOLE), _own(WHOLE), _own(WHOLE), _vm(WHOLE)),
     (_tells(PLENTY), _own(WHOLE), _OBEY, _STOP, _OBEY, _tells(TIGHT), _RESTART, _OBEY, _STOP, _tells(POOR)),
