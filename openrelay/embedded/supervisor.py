@@ -105,6 +105,9 @@ class Supervisor:
             "PORT": str(port),
             "BASE_URL": self.url,
         }
+        if self.given.get("REDIS_PREFIX"):
+            # Else what a command beside us queues would be in a queue that no worker looks into.
+            settings["REDIS_PREFIX"] = self.given["REDIS_PREFIX"]
         write_private(
             self.home.path / "run.env", "".join(f"{name}='{value}'\n" for name, value in settings.items())
         )

@@ -87,6 +87,13 @@ def test_the_database_keeps_an_address_to_one_holder(nodes: list[Node]) -> None:
 def test_operators_set_fabrics_at_the_server(nodes: list[Node], capsys: pytest.CaptureFixture[str]) -> None:
     call_command("set_fabric", "ib-1", "--network", "10.40.0.0/30", "--node", str(nodes[0].pk))
     assert capsys.readouterr().out == "ib-1: 2 addresses, 2 free, 1 nodes\n"
-    for wrong in (["--network", "x"], ["--node", "x"]):
+    call_command("set_fabric", "ib-1", "--name", "Oslo")
+    # More of it leaves its name; what names a node that is not there leaves everything.
+    call_command("set_fabric", "ib-1", "--network", "10.40.1.0/30")
+    assert capsys.readouterr().out.splitlines()[-1] == "Oslo: 4 addresses, 4 free, 1 nodes"
+    invented = "0198c0de-0000-7000-8000-000000000000"
+    for wrong in (["--network", "x"], ["--node", "x"], ["--node", str(nodes[1].pk), "--node", invented]):
         with pytest.raises(CommandError):
-            call_command("set_fabric", "ib-1", *wrong)
+            call_command("set_fabric", "ib-1", "--network", "10.40.2.0/30", *wrong)
+    assert Node.objects.filter(fabric__slug="ib-1").count() == 1
+    assert FabricAddress.objects.count() == 4

@@ -194,6 +194,7 @@ class Lives:
 
 
 def test_all_of_it_lives_behind_a_pooler_in_transaction_mode(whole: BehindPooler) -> None:
+    assert whole.settings["REDIS_PREFIX"] == PREFIX  # for commands beside it, which queue work too
     Lives(whole.demo).all()
     assert whole.pooler.clients() > SERVERS  # or nothing was handed around
     with whole.pooler.every_session() as sessions:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import transaction
 
+from nodes.models import Fabric, Node
 from nodes.services.fabrics import join, set_fabric
 from openrelay.audit.actor import OPERATOR
 from openrelay.errors import ApiError
@@ -16,7 +16,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("slug", help="the fabric's slug")
-        parser.add_argument("--name", help="what people call it; the slug unless given")
+        parser.add_argument("--name", help="what people call it; the slug at first")
         parser.add_argument(
             "--network",
             action="append",
@@ -27,15 +27,19 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         slug = options["slug"]
-        nodes = {text: parse_id(text) for text in options["node"]}
+        named = {text: parse_id(text) for text in options["node"]}
+        there = set(
+            Node.objects.live().filter(pk__in=filter(None, named.values())).values_list("pk", flat=True)
+        )
+        unknown = [text for text, node_id in named.items() if node_id not in there]
+        if unknown:
+            raise CommandError(f"There is no node {', '.join(unknown)}. Nothing was changed.")
+        known = Fabric.objects.filter(slug=slug).values_list("name", flat=True).first()
         try:
-            with transaction.atomic():
-                fabric = set_fabric(
-                    slug, name=options["name"] or slug, networks=options["network"], actor=OPERATOR
-                )
-            for text, node_id in nodes.items():
-                if node_id is None:
-                    raise CommandError(f"{text} is not the id of a node.")
+            fabric = set_fabric(
+                slug, name=options["name"] or known or slug, networks=options["network"], actor=OPERATOR
+            )
+            for node_id in there:
                 join(node_id, fabric, actor=OPERATOR)
         except ApiError as error:
             raise CommandError(error.message) from error
