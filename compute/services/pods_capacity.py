@@ -27,11 +27,27 @@ class PodCapacity:
 
 
 # Node by node, by index, as what nodes offer to VMs is surveyed: statistics that lag behind the fleet cannot
-# turn it into something that never ends. And by the database, for a fleet is too much to carry here.
+# turn it into something that never ends. And by the database, for a fleet is too much to carry here. What
+# disks promise is summed up once: statistics of a few nodes with many workloads would have all of these read
+# for each node. The join to it is a FULL one because that is never done by nested loops; what is on no host
+# for pods has no id here, and so no units.
 _GRACE = f"make_interval(secs => {settings.NODE_OFFLINE_GRACE_SECONDS})"
 _COUNT = f"""
+WITH promised AS MATERIALIZED (
+    SELECT node_id, sum(gb) AS gb
+    FROM (
+        SELECT w.node_id, w.disk_size_gb AS gb FROM compute_workload w
+        WHERE w.node_id IS NOT NULL AND w.status <> '{states.TERMINATED}'
+        UNION ALL
+        SELECT r.node_id, w.disk_size_gb FROM compute_run r JOIN compute_workload w ON w.id = r.workload_id
+        WHERE r.closed_at IS NULL AND w.status = '{states.TERMINATED}'
+    ) disk
+    GROUP BY node_id
+)
 SELECT gpu_model_id, sum(free)::int, sum(there)::int, max(gpus)::int
 FROM (
+  SELECT host.*, coalesce(promised.gb, 0) AS promised_gb
+  FROM (
     SELECT n.id, coalesce(beat.agent_level, 1) AS level,
            coalesce(beat.seen_at > {settings.CLOCK_SQL} - {_GRACE}, false)
            AND n.owner_hold = '' AND n.terminate_at IS NULL AS open,
@@ -42,16 +58,12 @@ FROM (
     FROM nodes_node n LEFT JOIN nodes_nodeheartbeat beat ON beat.node_id = n.id
     WHERE n.removed_at IS NULL AND n.runtime = '{Node.Runtime.RUNC}'
     OFFSET 0
+  ) host
+  FULL JOIN promised ON promised.node_id = host.id
+  OFFSET 0
 ) host
-LEFT JOIN LATERAL (
-    SELECT (SELECT coalesce(sum(w.disk_size_gb), 0) FROM compute_workload w
-            WHERE w.node_id = host.id AND w.status <> '{states.TERMINATED}')
-         + (SELECT coalesce(sum(w.disk_size_gb), 0)
-            FROM compute_run r JOIN compute_workload w ON w.id = r.workload_id
-            WHERE r.node_id = host.id AND r.closed_at IS NULL AND w.status = '{states.TERMINATED}') AS gb
-) promised ON true
 CROSS JOIN LATERAL (
-    SELECT (nullif(host.disk_total_gb, 0) IS NULL OR host.disk_total_gb >= promised.gb + {VOLUME_GB})
+    SELECT (nullif(host.disk_total_gb, 0) IS NULL OR host.disk_total_gb >= host.promised_gb + {VOLUME_GB})
        AND (host.disk_free_gb IS NULL OR host.disk_free_gb >= {VOLUME_GB}) AS has_disk
 ) volume
 CROSS JOIN LATERAL (
