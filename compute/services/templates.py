@@ -61,4 +61,4 @@ def template_for(
 def _suits(template: VmTemplate, named: set[UUID], model_id: UUID, manufacturer: str) -> bool:
     if named:
         return model_id in named
-    return not template.manufacturer or template.manufacturer == manufacturer
+    return not template.manufacturer or template.manufacturer.lower() == manufacturer.lower()

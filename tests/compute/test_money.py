@@ -252,6 +252,15 @@ def test_a_template_must_suit_the_gpu_and_reaches_the_node(world: World) -> None
     refused(world.ask(world.buyer, templateId=plain["id"]), 400, "VALIDATION_ERROR", "templateId")
 
 
+def test_a_manufacturer_is_the_same_however_it_is_spelled(world: World) -> None:
+    GpuModel.objects.update(manufacturer="NVIDIA")
+    model_id = str(GpuModel.objects.get().pk)
+    listed = {row["slug"]: row for row in world.client(world.buyer).get("/v1/vm-templates").json()}
+    cuda = listed["ubuntu-24-04-cuda"]
+    assert cuda["compatibleGpuModelIds"] == [model_id]
+    assert world.vm(world.buyer, templateId=cuda["id"], gpuModelId=model_id).template is not None
+
+
 def test_operators_set_prices_by_command(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     model, slug = GpuModel.objects.get(), world.buyer.slug
     call_command("set_price", model.slug, "spot", "70")

@@ -137,6 +137,7 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
     (_vm(More(regions=("north",), fallback=True)), _OBEY, _STOP, _OBEY, _REMOVED, _RESTART),
     tuple(_vm(More(template=name), of=of) for name, of in (("first", 0), ("first", 1), ("first", None)))
     + tuple(_vm(More(template=name)) for name in ("plain", "gpus", "withdrawn", "amd"))
+    + (_vm(More(template="amd"), of=2),)
     + (_cpu(more=More(template="gpus")), _cpu(more=More(template="plain"))),
     # What hosts have
     (_tells(PLENTY), _own(WHOLE), _tells(Host(ram=1 << 18)), _own(USUAL), _own(More(disk=110))),
