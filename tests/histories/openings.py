@@ -18,6 +18,7 @@ _OWNERS_SPOT = ("create", "provider", "spot", 1, 0, None, 0, None)
 _OPERATORS = ("create", "platform", "community", 1, 0, None, 0, None)
 _OBEY, _STOP, _RESTART = ("obey", 0), ("stop", 0, 0), ("restart", 0, 0)
 _FOR_AN_HOUR = ("reserve", 0, frozenset({0, 1}), ("tenant",), ("manager",), None, 1, 0, None)
+_PAIR = ("create", "provider", "community", 2, 0, None, 0, None, WHOLE)
 _SPOT_WHOLE = ("create", "buyer", "spot", 1, None, None, 0, None, WHOLE)
 _REPEATED = ("create", "buyer", "spot", 1, None, None, 0, "first")
 
@@ -146,7 +147,7 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
     (_tells(PLENTY), _own(WHOLE), _OBEY, _STOP, _OBEY, _tells(TIGHT), _RESTART, _OBEY, _STOP, _tells(POOR)),
     (_tells(POOR), _own(WHOLE), _cpu("provider", 0), _cpu(of=5), _tells(TIGHT), _own(WHOLE)),
     (_tells(FULL), *(_cpu("provider", 0, 1, WHOLE),) * 2, _STOP, ("resize", 0, 10, 0), ("resize", 0, 200, 0)),
-    (_CONTRACT, _RELEASE, _tells(FULL), *(_SPOT_WHOLE,) * 3, _vm(WHOLE, 0, org="tenant"), _OBEY),
+    (_CONTRACT, _RELEASE, _tells(FULL), _PAIR, *(_SPOT_WHOLE,) * 2, _vm(WHOLE, 0, org="tenant"), _OBEY),
     (_tells(TIGHT), _CONTRACT, _cpu("provider", 0, 4), _cpu("tenant", 0, 2), _cpu("provider", 0, 2), _OWN),
     # Pods: agents of a level, addresses, AMD
     (("set_infiniband", "buyer", True), _pod(), ("upgrade", 2, 2), _pod(), ("join", 2, True), _pod()),
