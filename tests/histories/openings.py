@@ -200,6 +200,7 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
         ("update_key", 0, None, "daily", 0),
         ("update_key", 0, 10**9, None, 0),
         ("update_key", 0, None, "monthly", 0),
+        ("update_key", 0, 5 * 10**9, None, 0),
         ("update_key", 0, 10**9, None, 20),
         ("update_key", 0, 0, None, 0),
         ("apply", "buyer", 0),
