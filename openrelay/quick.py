@@ -5,6 +5,7 @@ keeps one connection for them, of its own; when that fails, another is made, and
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Any
 
@@ -22,8 +23,8 @@ _kept: dict[str, psycopg.Connection[Any]] = {}
 def fetchone(statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
     """The first row of a statement that changes nothing, as the database is now.
 
-    Inside a transaction it is asked there, for there it sees what the transaction did. Raises what the
-    database raises, OperationalError when it is away.
+    Inside a transaction it is asked there, for there it sees what the transaction did. Raises Django's
+    database errors, OperationalError when it is away.
     """
     if connection.in_atomic_block:
         return _plainly(statement, params)
@@ -33,13 +34,14 @@ def fetchone(statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
         if kept is not None:
             try:
                 return _ask(kept, statement, params)
-            except (psycopg.OperationalError, psycopg.InterfaceError):
+            except psycopg.Error:
                 _kept.pop(name).close()
     # The usual way notices what is wrong with the database, and raises what others expect.
     row = _plainly(statement, params)
     with _lock:
         if name not in _kept:
-            _kept[name] = _connect()
+            with suppress(psycopg.Error):  # there is an answer, and the next may have better luck
+                _kept[name] = _connect()
     return row
 
 

@@ -29,7 +29,7 @@ _SQL = f"""(
             AND own.gpu_model_id = sold.gpu_model_id AND own.tier = sold.tier
         WHERE sold.tier = %s
     ))
-    FROM compute_on_node({LOCKED_NODE}, {settings.CLOCK_SQL},
+    FROM compute_on_node({{node}}, {settings.CLOCK_SQL},
                          interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds', %s::uuid)
 )"""  # noqa: S608  (settings)
 _MODEL = ("id", "name", "manufacturer", "vram_gb")
@@ -85,7 +85,7 @@ def reading(organization_id: UUID, tier: str, *, without: UUID | None = None) ->
 
     The disk of the workload `without` is left out; prices are for that organization and tier.
     """
-    return Reading(_SQL, (organization_id, tier, without))
+    return Reading(_SQL.format(node=LOCKED_NODE), (organization_id, tier, without))
 
 
 def node_facts(
@@ -94,8 +94,10 @@ def node_facts(
     """The locked node's facts: of what was read with its lock, or else read now; see `reading`."""
     if held.read is not None:
         return _facts(held, held.read)
-    asked = reading(organization_id, tier, without=without)
-    ((found,),) = query(f"SELECT {asked.sql}", asked.params)
+    # By its id: the transaction may have locked another since.
+    ((found,),) = query(
+        f"SELECT {_SQL.format(node='%s::uuid')}", (organization_id, tier, held.node.pk, without)
+    )
     return _facts(held, found)
 
 

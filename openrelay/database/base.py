@@ -37,12 +37,21 @@ class DatabaseWrapper(base.DatabaseWrapper):
         PostgreSQL infers the types of a prepared statement's parameters: cast the ones it cannot. Raises
         Django's database errors.
         """
+        self.close_if_health_check_failed()
         self.ensure_connection()
         if self.queries_logged or self.execute_wrappers or not settings.DATABASE_PREPARES:
             return [self._plainly(statement, params) for statement, params in statements]
         self.validate_no_broken_transaction()
-        with self.wrap_database_errors:
-            return run(self.connection, statements, commits=closing and len(self.atomic_blocks) == 1)
+        # A transaction that was there before any block is not a block's to end.
+        commits = closing and len(self.atomic_blocks) == 1 and self.commit_on_exit
+        try:
+            with self.wrap_database_errors:
+                return run(self.connection, statements, commits=commits)
+        except BaseException:
+            # A block ends with the connection that it has lost; what is in none has the next one at once.
+            if self.connection.closed and not self.in_atomic_block:
+                self.close()
+            raise
 
     def _plainly(self, statement: str, params: Params) -> list[Row]:
         """The same by the cursors that count, log and wrap what is executed."""

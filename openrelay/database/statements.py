@@ -28,6 +28,8 @@ _Key = tuple[str, tuple[int, ...] | None]
 
 _PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s)")
 _NAME = b"openrelay_%d"
+# For how long an interrupted message's server is asked to give up.
+_CANCEL_SECONDS = 2.0
 _DONE = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
 
 _prepared: WeakKeyDictionary[psycopg.Connection[Any], dict[_Key, bytes]] = WeakKeyDictionary()
@@ -45,27 +47,45 @@ def run(
     commit by itself and no transaction is open; with `commits` a COMMIT goes after them. PostgreSQL infers
     the types of parameters: cast the ones it cannot. For one thread at a time, as the connection is.
 
-    Raises psycopg's error for the first that fails; those after it are not run.
+    Raises psycopg's error for the first that fails; those after it are not run. Where the wait for a message
+    is interrupted, by a task's time limit say, the connection is closed.
     """
     message = _Message(connection)
+    # All of them before anything is sent, for a value may be one that cannot be.
+    asked = [message.asked(statement, params) for statement, params in statements]
     pg = connection.pgconn
     begins = not connection.autocommit and pg.transaction_status == TransactionStatus.IDLE
-    if len(statements) == 1 and not begins and not commits:
-        return [message.alone(*statements[0])]
+    if len(asked) == 1 and not begins and not commits:
+        return [message.alone(asked[0])]
     pg.enter_pipeline_mode()
     try:
-        if begins:
-            message.begin()
-        for statement, params in statements:
-            message.add(statement, params)
-        if commits:
-            message.commit()
-        message.end()
-        return message.answer()
+        message.send(asked, begins=begins, commits=commits)
+        results = message.results()
+        pg.exit_pipeline_mode()
+    except BaseException:
+        # Lost, or interrupted halfway: what comes next on it would be taken for the answer to something else.
+        _abandon(connection)
+        raise
+    return message.rows(results)
+
+
+def _abandon(connection: psycopg.Connection[Any]) -> None:
+    """Close a connection, and have its server give up what it was asked and may still wait to do."""
+    try:
+        if connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
+            connection.cancel_safe(timeout=_CANCEL_SECONDS)
+    except psycopg.Error:
+        pass  # it is gone too
     finally:
-        if pg.status == ConnStatus.OK:
-            # Fails only when not all was read; such a connection is of no more use, and psycopg says so.
-            pg.exit_pipeline_mode()
+        connection.close()
+
+
+class _Asked(NamedTuple):
+    """A statement with its parameters as they are sent."""
+
+    key: _Key
+    transformer: abc.Transformer
+    values: Sequence[abc.Buffer | None]
 
 
 class _Part(NamedTuple):
@@ -84,36 +104,22 @@ class _Message:
         self.names = _prepared.setdefault(connection, {})
         self.expected: list[_Part] = []
 
-    def begin(self) -> None:
-        """Begin a transaction."""
-        self.connection.pgconn.send_query_params(b"BEGIN", None)
-        self.expected.append(_Part())
+    def asked(self, statement: str, params: Params) -> _Asked:
+        """The statement with its parameters. Raises psycopg's error for a value that cannot be sent."""
+        _, names = _converted(statement)
+        values = [params[name] for name in names] if isinstance(params, Mapping) else params
+        transformer = Transformer(self)  # for its adapters and connection
+        dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
+        return _Asked((statement, transformer.types), transformer, dumped)
 
-    def commit(self) -> None:
-        """Commit the transaction."""
-        self.connection.pgconn.send_query_params(b"COMMIT", None)
-        self.expected.append(_Part())
-
-    def add(self, statement: str, params: Params) -> None:
-        """Run a statement, prepared if it was not."""
-        pg = self.connection.pgconn
-        transformer, values, key = self._dumped(statement, params)
-        name = self.names.get(key)
-        if name is None:
-            name = _NAME % next(_numbers)
-            pg.send_prepare(name, _converted(statement)[0], transformer.types)
-            self.expected.append(_Part(prepares=(key, name)))
-        pg.send_query_prepared(name, values, transformer.formats)
-        self.expected.append(_Part(reader=transformer))
-
-    def alone(self, statement: str, params: Params) -> list[Row]:
+    def alone(self, asked: _Asked) -> list[Row]:
         """The rows of one statement that is all there is, which the quickest calls do."""
         pg = self.connection.pgconn
-        transformer, values, key = self._dumped(statement, params)
+        key, transformer, values = asked
         name = self.names.get(key)
         if name is None:
             name = _NAME % next(_numbers)
-            self._check(pg.prepare(name, _converted(statement)[0], transformer.types))
+            self._check(pg.prepare(name, _converted(key[0])[0], transformer.types))
             self.names[key] = name
         # psycopg takes None for NULL here too, though it does not say so.
         result = pg.exec_prepared(name, values, transformer.formats)  # type: ignore[arg-type]
@@ -121,25 +127,46 @@ class _Message:
         transformer.set_pgresult(result)
         return transformer.load_rows(0, result.ntuples, tuple)
 
-    def _dumped(
-        self, statement: str, params: Params
-    ) -> tuple[abc.Transformer, Sequence[abc.Buffer | None], _Key]:
-        _, names = _converted(statement)
-        values = [params[name] for name in names] if isinstance(params, Mapping) else params
-        transformer = Transformer(self)  # for its adapters and connection
-        dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
-        return transformer, dumped, (statement, transformer.types)
-
-    def end(self) -> None:
-        """Send what has not been sent yet."""
+    def send(self, asked: Sequence[_Asked], *, begins: bool, commits: bool) -> None:
+        """Send the statements, with a BEGIN before them and a COMMIT after them where asked."""
         pg = self.connection.pgconn
+        if begins:
+            self._plainly(b"BEGIN")
+        for key, transformer, values in asked:
+            name = self.names.get(key)
+            if name is None:
+                name = _NAME % next(_numbers)
+                pg.send_prepare(name, _converted(key[0])[0], transformer.types)
+                self.expected.append(_Part(prepares=(key, name)))
+            pg.send_query_prepared(name, values, transformer.formats)
+            self.expected.append(_Part(reader=transformer))
+        if commits:
+            self._plainly(b"COMMIT")
         pg.pipeline_sync()
         while pg.flush():
             self._wait(select.POLLIN | select.POLLOUT)
 
-    def answer(self) -> list[list[Row]]:
-        """Read every result; the rows of those that have some."""
-        results = self._results()
+    def _plainly(self, command: bytes) -> None:
+        self.connection.pgconn.send_query_params(command, None)
+        self.expected.append(_Part())
+
+    def results(self) -> list[pq.abc.PGresult]:
+        """Read every result. Raises OperationalError when the connection is lost before the last."""
+        pg = self.connection.pgconn
+        results: list[pq.abc.PGresult] = []
+        while True:
+            while pg.is_busy():
+                self._wait(select.POLLIN)
+            result = pg.get_result()
+            if result is not None and result.status == ExecStatus.PIPELINE_SYNC:
+                return results
+            if result is not None:
+                results.append(result)
+            elif pg.status != ConnStatus.OK:
+                raise errors.OperationalError(pg.get_error_message())
+
+    def rows(self, results: Sequence[pq.abc.PGresult]) -> list[list[Row]]:
+        """The rows of those that have some. Raises psycopg's error for the first that failed."""
         rows: list[list[Row]] = []
         for part, result in zip(self.expected, results, strict=True):
             self._check(result)
@@ -162,20 +189,6 @@ class _Message:
             # A table changed below a statement, or somebody dropped it: all are prepared anew next time.
             self.names.clear()
         raise error
-
-    def _results(self) -> list[pq.abc.PGresult]:
-        pg = self.connection.pgconn
-        results: list[pq.abc.PGresult] = []
-        while True:
-            while pg.is_busy():
-                self._wait(select.POLLIN)
-            result = pg.get_result()
-            if result is not None and result.status == ExecStatus.PIPELINE_SYNC:
-                return results
-            if result is not None:
-                results.append(result)
-            elif pg.status != ConnStatus.OK:
-                raise errors.OperationalError(pg.get_error_message())
 
     def _wait(self, events: int) -> None:
         """Wait for the socket, leaving the interpreter to others: the wait may be for a lock."""

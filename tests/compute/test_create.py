@@ -7,9 +7,11 @@ import pytest
 from django.db import connection
 
 from compute.models import Claim, GpuPrice, Occupancy, Workload
+from compute.services.node_facts import node_facts, reading
 from nodes.inventory import MOST_RAM_MB
 from nodes.models import GpuModel, GpuUnit, Location, Node, NodeHeartbeat
 from nodes.services.enrolment import enrol
+from nodes.services.locking import LockedNode, locked, locked_for
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
 from openrelay.clock import Now
@@ -430,3 +432,20 @@ def test_a_column_that_a_newer_release_added_keeps_its_default(world: World) -> 
         for table in ("compute_workload", "compute_run"):
             cursor.execute(f"ALTER TABLE {table} ADD COLUMN added text NOT NULL DEFAULT 'new'")
     assert world.ask(world.buyer).status_code == 200
+
+
+def test_what_is_read_of_a_node_is_its_own_whichever_was_locked_last(world: World) -> None:
+    two, five = [factories.node(world.buyer, units) for units in (2, 5)]
+    about = reading(world.buyer.pk, "community")
+
+    def units(held: LockedNode) -> int:
+        return len(node_facts(held, world.buyer.pk, "community").units)
+
+    caller = factories.caller(world.buyer)
+    with (
+        locked_for(two.pk, caller, reading=about) as (first, _),
+        locked_for(five.pk, caller, reading=about) as (second, _),
+    ):
+        assert (units(first), units(second)) == (2, 5)
+    with locked(two.pk) as first, locked(five.pk) as second:
+        assert (units(first), units(second)) == (2, 5)

@@ -16,14 +16,16 @@ from openrelay.rows import query
 from tests.support.web import environment
 
 
-def in_a_process(code: str, options: str = "") -> str:
-    """What a process on the test database prints, with a pool of one connection; `options` end the URL."""
+def in_a_process(code: str, options: str = "", pool: str = "1") -> str:
+    """What a process on the test database prints, with a pool of so many connections, or none; `options` end
+    the URL.
+    """
     database = connection.settings_dict
     login = database["USER"] + (f":{database['PASSWORD']}" if database["PASSWORD"] else "")
     done = subprocess.run(
         [sys.executable, "-c", "import django; django.setup()" + textwrap.dedent(code)],
         env=environment(
-            DATABASE_POOL_SIZE="1",
+            DATABASE_POOL_SIZE=pool,
             DATABASE_URL=f"postgres://{login}@{database['HOST']}:{database['PORT']}/{database['NAME']}{options}",
         ),
         capture_output=True,
@@ -112,3 +114,58 @@ def test_what_is_asked_with_every_request_is_asked_as_everything_else_is() -> No
         "?options=-c%20search_path%3Dpublic,pg_temp&application_name=asking",
     )
     assert told == "True ('public,pg_temp', 'asking')"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_is_kept_is_tried_before_a_statement_of_ours_too() -> None:
+    told = in_a_process(
+        """
+        import os
+        import time
+        import psycopg
+        from django.db import close_old_connections, connection
+        from openrelay.rows import query
+        pid = "SELECT pg_backend_pid()"
+        ((first,),) = query(pid)
+        close_old_connections()  # as between two tasks
+        ((kept,),) = query(pid)
+        with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", [first])
+            time.sleep(0.3)
+        close_old_connections()
+        print(first == kept, query(pid) != [(first,)])
+        """,
+        pool="0",
+    )
+    assert told == "True True"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_fails_on_the_connection_beside_djangos_is_djangos_error_or_none() -> None:
+    told = in_a_process(
+        """
+        from django.db import DataError, connection
+        from openrelay import quick
+        quick.fetchone("SELECT 1", [])
+        assert len(quick._kept) == 1
+        for _ in range(2):
+            try:
+                quick.fetchone("SELECT 1 / %s::int", [0])
+            except DataError:
+                print("refused")
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE asked (a int)")
+            try:
+                cursor.execute("INSERT INTO asked VALUES (1)")
+                assert len(quick._kept) == 0 and quick.fetchone("SELECT * FROM asked", []) == (1,)
+                assert len(quick._kept) == 1 and quick.fetchone("SELECT * FROM asked", []) == (1,)
+                cursor.execute("ALTER TABLE asked ADD b int")
+                print(quick.fetchone("SELECT * FROM asked", []))
+            finally:
+                cursor.execute("DROP TABLE asked")
+        quick._kept.clear()
+        connection.settings_dict["OPTIONS"]["connect_timeout"] = "no number"  # others cannot be had
+        print(quick.fetchone("SELECT 2", []))
+        """
+    )
+    assert told.split("\n") == ["refused", "refused", "(1, None)", "(2,)"]

@@ -1,7 +1,10 @@
 """Statements of our own: several in one message are what they would be alone, whichever of them fails."""
 
+import signal
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 from django.db import (
@@ -124,3 +127,102 @@ def test_a_server_that_goes_away_under_a_message_is_djangos_error() -> None:
             ended(begun)
         connection.close()
         assert query("SELECT 1") == [(1,)]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_value_that_cannot_be_sent_costs_no_connection(begun: bool) -> None:
+    @transaction.atomic
+    def asked(value: object) -> int:
+        if begun:
+            query("SELECT 1")
+        ((pid,),), _ = query_all(("SELECT pg_backend_pid()", []), ("SELECT %s::text", [value]))
+        return int(pid)
+
+    usual = asked("a")
+    for _ in range(2):
+        with pytest.raises(DataError, match="NUL"):
+            asked("a\0b")
+        with pytest.raises(ProgrammingError, match="adapt"):
+            asked(object())
+        assert asked("a") == usual
+
+
+class _Interrupted(Exception):
+    """What a signal raises, as a task's time limit does."""
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("block", [transaction.atomic, nullcontext], ids=["transaction", "none"])
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_wait_that_is_interrupted_is_over_for_the_server_too(
+    block: Callable[[], AbstractContextManager[None]], begun: bool
+) -> None:
+    org = factories.organization()
+    lock = ("SELECT id FROM identity_organization WHERE id = %s::uuid FOR UPDATE", [org.pk])
+    rename = "UPDATE identity_organization SET name = 'never' WHERE id = %s::uuid RETURNING id"
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            query(*lock)
+            held.set()
+            over.wait(20)
+        connection.close()
+
+    def interrupt(*_: object) -> None:
+        raise _Interrupted
+
+    pids: list[int] = []
+
+    def wait() -> None:
+        with block():
+            if begun:
+                pids.extend(query("SELECT pg_backend_pid()")[0])
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            query_all(lock, (rename, [org.pk]), closing=True)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(10)
+    usual = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(_Interrupted):
+            wait()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, usual)
+    try:
+        # On a connection of its own, for what is left of the other tells nobody anything.
+        assert query("SELECT 1") == [(1,)]
+        left = """
+            SELECT pid FROM pg_stat_activity
+            WHERE datname = %s AND wait_event_type = 'Lock' OR pid = ANY(%s::int[])
+        """
+        until = time.monotonic() + 5
+        while query(left, [connection.settings_dict["NAME"], pids]):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+    finally:
+        over.set()
+        holder.join()
+    org.refresh_from_db()
+    assert org.name != "never"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_that_no_block_began_is_not_ended_by_one() -> None:
+    org = factories.organization()
+    connection.set_autocommit(False)
+    try:
+        with transaction.atomic():
+            query(
+                "UPDATE identity_organization SET name = 'kept' WHERE id = %s::uuid RETURNING id",
+                [org.pk],
+                closing=True,
+            )
+    finally:
+        transaction.rollback()
+        connection.set_autocommit(True)
+    org.refresh_from_db()
+    assert org.name != "kept"
