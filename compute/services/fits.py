@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
 from threading import Lock
@@ -58,6 +59,10 @@ class Fits:
 # A node that fits: how well, its id, the model, the sizes of its units that are open to all, and of others on
 # the market.
 FittingNode = tuple[Fit, Id, Id, tuple[int, ...], tuple[int, ...]]
+
+
+# One request after the other is told much the same nodes.
+_uuid = lru_cache(maxsize=4096)(UUID)
 
 
 class _Replaced(Exception):
@@ -134,7 +139,7 @@ def _fits(
         best = _in_regions(best, regions)
     named = {model_id: UUID(model_id) for model_id in model_ids}
     candidates = [
-        pool.Candidate(UUID(node), named[model_id], None, sizes, on_market)
+        pool.Candidate(_uuid(node), named[model_id], None, sizes, on_market)
         for _, node, model_id, sizes, on_market in islice(best, _ENOUGH)
     ]
     told = candidates or own or regions

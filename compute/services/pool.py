@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.contrib.postgres.aggregates import ArrayAgg
@@ -17,8 +17,7 @@ from nodes.models import Gpu, GpuUnit, HoldAudience, HoldUnit, Node
 from nodes.querysets import Moment
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A node with the sizes of its open units of one GPU model; `on_market` are those open to spot alone."""
 
     node_id: UUID
