@@ -180,7 +180,7 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
         _tells(TIGHT, of=2),
         _pod(more=More(disk=300)),
         _pod(more=More(shared=16, disk=None)),
-        _pod(more=More(shared=100_000, disk=None, of=0)),
+        _pod(more=More(shared=80, disk=None, of=0)),
         _pod(more=More(disk=9000, of=0)),
         _pod(2),
     ),
