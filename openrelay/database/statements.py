@@ -216,10 +216,20 @@ def _converted(statement: str) -> tuple[bytes, list[str]]:
     return _PLACEHOLDER.sub(place, statement).encode(), names
 
 
+class _Adapters(AdaptersMap):
+    """A map that is complete, and so remembers what it looked up: each statement asks anew for every one of
+    its values' and columns' types.
+    """
+
+    def __init__(self, template: AdaptersMap) -> None:
+        super().__init__(template)
+        self.register_loader("timestamptz", TimestamptzLoader)
+        self.get_dumper = cache(super().get_dumper)  # type: ignore[method-assign]
+        self.get_loader = cache(super().get_loader)  # type: ignore[method-assign]
+
+
 @cache
 def _adapters() -> AdaptersMap:
     """Django's, but times are read by psycopg's own loader, which is compiled: it gives them in the time zone
     of the connection, which is UTC."""
-    ours = AdaptersMap(get_adapters_template(settings.USE_TZ, dt.UTC))
-    ours.register_loader("timestamptz", TimestamptzLoader)
-    return ours
+    return _Adapters(get_adapters_template(settings.USE_TZ, dt.UTC))
