@@ -14,7 +14,7 @@ from compute.services.fits import best_fits
 from compute.services.news import ask_news
 from compute.services.node_facts import reading
 from compute.services.place import place, unknown_node
-from compute.services.pods_admission import grantable
+from compute.services.pods_admission import granting
 from compute.services.prices import sold_at
 from compute.services.regions import regions_of, require_one_place
 from compute.services.room import Refusal, Wanted, shape_for
@@ -24,7 +24,6 @@ from compute.services.trying import NamedNode, Trial, named_node
 from nodes.models import GpuModel
 from openrelay import quick
 from openrelay.api.idempotency import NO_KEY, Once
-from openrelay.clock import Now
 from openrelay.errors import ApiError, Invalid, Unavailable
 from openrelay.identity.caller import Caller
 from openrelay.ids import parse_id
@@ -183,18 +182,13 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
         if (never := _never(_hardware(request, wanted), wanted)) is not None:
             raise never
     # Before anyone is refused, every unit is looked at.
-    open_nodes = [
-        candidate
-        for candidate in pool.candidates(
-            organization_id=caller.organization_id,
-            tier=wanted.tier,
-            at=Now(),
-            models=wanted.sold,
-            alloc_class=wanted.alloc_class,
-            also=grantable(caller.organization_id) if wanted.pod else None,
-        )
-        if not regions or request.allow_fallback or candidate.region in regions
-    ]
+    open_nodes = pool.candidates(
+        organization_id=caller.organization_id,
+        tier=wanted.tier,
+        levels=granting(caller.organization_id, wanted.sold) if wanted.pod else dict.fromkeys(wanted.sold, 0),
+        alloc_class=wanted.alloc_class,
+        regions=() if request.allow_fallback else regions,
+    )
     tried = trial.first_pass(pool.best_first(open_nodes, wanted.gpu_count, regions))
     if tried.made is None:
         tried = trial.second_pass(tried)

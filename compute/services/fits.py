@@ -9,8 +9,6 @@ from operator import itemgetter
 from threading import Lock
 from uuid import UUID
 
-from django.db.models import Q
-
 from compute.models import Tier
 from compute.placement import Fit, fit, sums
 from compute.services import pool
@@ -19,7 +17,6 @@ from compute.services.news import Id, News, Pool, Row, ask_news, keep_up
 from compute.services.offering import refresh
 from compute.services.offers import read
 from openrelay import quick
-from openrelay.clock import Now
 
 # As many as may be busy with others' requests at once, and some.
 _ENOUGH = 16
@@ -123,14 +120,14 @@ def _fits(
         here = pool.candidates(
             organization_id=organization_id,
             tier=tier,
-            at=Now(),
-            models=[UUID(model_id) for model_id in model_ids],
-            also=Q(node_id__in=own),
+            levels={UUID(model_id): 0 for model_id in model_ids},
+            among=[UUID(node) for node in own],
         )
         changed += [
-            (how, str(row.node_id), str(row.model_id), row.sizes, row.on_market)
-            for row in here
-            if (how := row.fit(gpu_count)) is not None
+            (how, str(node), str(alike.model_id), alike.sizes, alike.on_market)
+            for alike in here
+            if (how := alike.fit(gpu_count)) is not None
+            for node in alike.node_ids
         ]
     best: Iterator[FittingNode] = heapq.merge(
         sorted(changed), _unchanged(known, own, tier, gpu_count, model_ids, regions)
@@ -139,7 +136,7 @@ def _fits(
         best = _in_regions(best, regions)
     named = {model_id: UUID(model_id) for model_id in model_ids}
     candidates = [
-        pool.Candidate(_uuid(node), named[model_id], None, sizes, on_market)
+        pool.Candidate(_uuid(node), named[model_id], sizes, on_market)
         for _, node, model_id, sizes, on_market in islice(best, _ENOUGH)
     ]
     told = candidates or own or regions

@@ -2,10 +2,11 @@
 organization ask for, and an address on the node's InfiniBand fabric.
 """
 
+from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Exists
 
 from compute.models import Run, Workload
 from compute.services.room import Refusal
@@ -20,12 +21,14 @@ from openrelay.identity.models import Organization
 AMD: Final = "amd"
 
 
-def grantable(organization_id: UUID) -> Q:
-    """The filter for units whose node's agent can give them to a pod of that organization."""
-    able: Q = ~Q(gpu_model__manufacturer__iexact=AMD) | Q(node__heartbeat__agent_level__gte=AMD_GRANT)
-    if on_infiniband(organization_id):
-        able &= Q(node__heartbeat__agent_level__gte=INFINIBAND)
-    return able
+def granting(organization_id: UUID, model_ids: Collection[UUID]) -> dict[UUID, int]:
+    """The level that a node's agent must have to give GPUs of each model to a pod of that organization."""
+    infiniband = Exists(Organization.objects.filter(pk=organization_id, infiniband_enabled=True))
+    models = GpuModel.objects.filter(pk__in=model_ids).values_list("pk", "manufacturer", infiniband)
+    return {
+        model_id: max(INFINIBAND if on_it else 0, AMD_GRANT if manufacturer.lower() == AMD else 0)
+        for model_id, manufacturer, on_it in models
+    }
 
 
 def refuse(held: LockedNode, organization_id: UUID, model_id: UUID, pod_id: UUID) -> Refusal | None:

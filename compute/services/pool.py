@@ -1,20 +1,18 @@
 """The public pool: units that a request without a named node may be placed on, read without any lock."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from django.contrib.postgres.aggregates import ArrayAgg
+from django.conf import settings
 from django.db import connection
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 
 from compute.capacity import Share, share
-from compute.models import Claim, Occupancy, Tier
+from compute.models import Tier
 from compute.placement import Fit, fit
-from nodes.models import Gpu, GpuUnit, HoldAudience, HoldUnit, Node
-from nodes.querysets import Moment
+from nodes.models import GpuUnit, Node
 
 
 class Candidate(NamedTuple):
@@ -22,17 +20,31 @@ class Candidate(NamedTuple):
 
     node_id: UUID
     model_id: UUID
-    region: str | None
     sizes: tuple[int, ...]
     on_market: tuple[int, ...] = ()
 
+    def fit(self, gpu_count: int) -> Fit | None:
+        """How well the node suits a request for so many GPUs, as `placement.fit` has it."""
+        return fit(self.sizes, self.on_market, gpu_count)
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Nodes of one region with open units of one GPU model, of the same sizes on each of them."""
+
+    model_id: UUID
+    region: str | None
+    sizes: tuple[int, ...]
+    on_market: tuple[int, ...]
+    node_ids: list[UUID]
+
     @property
     def free(self) -> int:
-        """How many GPUs of the model are open there."""
+        """How many GPUs of the model are open on each."""
         return sum(self.sizes) + sum(self.on_market)
 
     def fit(self, gpu_count: int) -> Fit | None:
-        """How well the node suits a request for so many GPUs, as `placement.fit` has it."""
+        """How well each of the nodes suits a request for so many GPUs, as `placement.fit` has it."""
         return fit(self.sizes, self.on_market, gpu_count)
 
 
@@ -56,78 +68,70 @@ RUNTIME_OF: Final = {
 }
 
 
-def units_of(alloc_class: str) -> QuerySet[GpuUnit]:
-    """Units of that class that are for sale, on whatever node."""
-    units: QuerySet[GpuUnit] = GpuUnit.objects.present().filter(sellable=True, alloc_class=alloc_class)
-    return units
-
-
-def unused() -> Q:
-    """The filter for units that nobody claims, that no guest may be on, and whose GPUs are healthy."""
-    return Q(
-        ~Exists(Claim.objects.filter(unit=OuterRef("pk")))
-        & ~Exists(Occupancy.objects.open().filter(unit=OuterRef("pk")))
-        & ~Exists(Gpu.objects.filter(unit=OuterRef("pk"), failed_at__isnull=False))
-    )
-
-
 def candidates(
     *,
     organization_id: UUID,
     tier: str,
-    at: Moment,
-    models: QuerySet[Any] | Sequence[UUID],
+    levels: Mapping[UUID, int],
     alloc_class: str = GpuUnit.VFIO_GROUP,
-    also: Q | None = None,
-) -> list[Candidate]:
-    """Nodes with open units of any of `models`, one entry a node and model, in one query.
+    among: Collection[UUID] | None = None,
+    regions: Collection[str] = (),
+) -> list[Alike]:
+    """Nodes with open units of GPU models, alike ones together, in one query.
 
-    What is reserved is not open, but for a spot request what is on the spot market now; and never what is
-    reserved to the caller's own organization. `also` is a further condition on units.
+    `levels` has the models, and for each the level that a node's agent must have. What is reserved is not
+    open, but for a spot request what is on the spot market now; and never what is reserved to the caller's
+    own organization. Only nodes `among` those and in `regions`, where either is given.
     """
-    in_term = HoldUnit.objects.in_term(at).filter(unit=OuterRef("pk"))
-    withheld = in_term
-    reserved: Value | Exists = Value(False)
-    if tier == Tier.SPOT:
-        own = HoldAudience.objects.filter(hold=OuterRef("hold"), organization_id=organization_id)
-        withheld = in_term.exclude(
-            Q(released=True, hold__topology_gen=F("hold__node__topology_gen")) & ~Exists(own)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _OPEN,
+            {
+                "class": alloc_class,
+                "runtime": RUNTIME_OF[alloc_class],
+                "models": list(levels),
+                "levels": list(levels.values()),
+                "among": None if among is None else list(among),
+                "regions": list(regions) or None,
+                "buyer": organization_id if tier == Tier.SPOT else None,
+            },
         )
-        reserved = Exists(in_term)
-    rows = (
-        units_of(alloc_class)
-        .filter(unused() & ~Exists(withheld) & (also or Q()), gpu_model__in=models)
-        .filter(node__in=Node.objects.taking_new_work(at).filter(runtime=RUNTIME_OF[alloc_class]))
-        .order_by()
-        .annotate(reserved=reserved)
-        .values("node_id", "gpu_model_id", "node__location__region")
-        .annotate(
-            sizes=ArrayAgg("gpu_count", filter=Q(reserved=False), default=Value([])),
-            on_market=ArrayAgg("gpu_count", filter=Q(reserved=True), default=Value([])),
-        )
-    )
+        rows = cursor.fetchall()
     return [
-        Candidate(
-            row["node_id"],
-            row["gpu_model_id"],
-            row["node__location__region"],
-            tuple(row["sizes"]),
-            tuple(row["on_market"]),
-        )
-        for row in rows
+        Alike(model_id, region, tuple(sizes), tuple(on_market), nodes)
+        for model_id, region, sizes, on_market, nodes in rows
     ]
+
+
+_OPEN = f"""
+SELECT gpu_model_id, region, sizes, on_market, nodes
+FROM compute_open_pool(
+    %(class)s, %(runtime)s, %(models)s::uuid[], %(levels)s::integer[], %(among)s::uuid[], %(regions)s::text[],
+    %(buyer)s::uuid, {settings.CLOCK_SQL}, make_interval(secs => {settings.NODE_OFFLINE_GRACE_SECONDS})
+)
+"""  # noqa: S608  (constants of our own)
 
 
 def best_first(
-    candidates: Iterable[Candidate], gpu_count: int, regions: frozenset[str] = frozenset()
-) -> list[Candidate]:
-    """Those that fit so many GPUs, the best fit first; those outside `regions`, if any are named, last."""
-    fitting = [
-        ((bool(regions) and node.region not in regions, how, node.node_id, node.model_id), node)
-        for node in candidates
-        if (how := node.fit(gpu_count)) is not None
-    ]
-    return [node for _, node in sorted(fitting, key=itemgetter(0))]
+    candidates: Iterable[Alike], gpu_count: int, regions: frozenset[str] = frozenset()
+) -> Iterator[Candidate]:
+    """Those that fit so many GPUs, the best fit first; those outside `regions`, if any are named, last.
+
+    Put in order as far as they are asked for: of a fleet very few are.
+    """
+    fitting: dict[tuple[bool, Fit], list[Alike]] = {}
+    for alike in candidates:
+        if (how := alike.fit(gpu_count)) is not None:
+            fitting.setdefault((bool(regions) and alike.region not in regions, how), []).append(alike)
+    for well in sorted(fitting):
+        # Numbers, for ids compare more slowly.
+        nodes = [
+            (node_id.int, alike.model_id.int, node_id, alike)
+            for alike in fitting[well]
+            for node_id in alike.node_ids
+        ]
+        for _, _, node_id, alike in sorted(nodes, key=itemgetter(0, 1)):
+            yield Candidate(node_id, alike.model_id, alike.sizes, alike.on_market)
 
 
 def hardware(

@@ -1,7 +1,8 @@
 """Trying nodes for a workload, each decided under its lock, in a transaction of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
@@ -55,12 +56,12 @@ class Trial(Generic[C]):
     decide: Callable[[LockedNode, Caller, C], Workload | Refusal]
     reading: Reading = NOTHING
 
-    def first_pass(self, candidates: Sequence[C]) -> Tried[C]:
+    def first_pass(self, candidates: Iterable[C]) -> Tried[C]:
         """Try the candidates in their order, passing over those that others are changing just now."""
-        left = list(candidates)
+        later = iter(candidates)
         tried: Tried[C] = Tried(None, [], [])
-        while left:
-            first = left[:_AT_ONCE]
+        first = list(islice(later, _AT_ONCE))
+        while first:
             ids = [candidate.node_id for candidate in first]
             with (
                 keys_are_there(),
@@ -68,10 +69,11 @@ class Trial(Generic[C]):
             ):
                 if found is None:
                     tried.busy += first
-                    del left[: len(first)]
+                    first = list(islice(later, _AT_ONCE))
                     continue
                 held, now = found
-                candidate = left.pop(ids.index(held.node.pk))
+                candidate = first.pop(ids.index(held.node.pk))
+                first += islice(later, 1)
                 outcome = self._decided(held, now, candidate)
             if isinstance(outcome, Workload):
                 tried.made = outcome

@@ -74,10 +74,15 @@ def check(world: World) -> None:
         assert told(service.availability(org.pk)) == facts(org), org.name
     models = list(GpuModel.objects.values_list("pk", flat=True))
     for org, tier in ((world.buyer, "community"), (world.tenant, "spot"), (world.buyer, "spot")):
-        whole = pool.candidates(organization_id=org.pk, tier=tier, at=Now(), models=models)
+        whole = pool.candidates(organization_id=org.pk, tier=tier, levels=dict.fromkeys(models, 0))
         for count in (1, 2, 3, 4):
             best = best_fits(organization_id=org.pk, tier=tier, gpu_count=count, model_ids=models)
-            able = [(how, node.node_id) for node in whole if (how := node.fit(count)) is not None]
+            able = [
+                (how, node_id)
+                for alike in whole
+                if (how := alike.fit(count)) is not None
+                for node_id in alike.node_ids
+            ]
             # Few enough nodes that all of them are named.
             found = [(fit.fit(count), fit.node_id) for fit in best.candidates]
             assert found == sorted(able), (org.name, tier, count)

@@ -12,15 +12,15 @@ SHARES = (
         "region-ignored",
         "a VM is where its regions say, unless it may be elsewhere",
         "compute/services/create.py",
-        "if not regions or request.allow_fallback or candidate.region in regions",
-        'if candidate.region != ""',
+        "        regions=() if request.allow_fallback else regions,\n",
+        "",
     ),
     one(
         "fallback-first",
         "a VM that may be elsewhere is where it prefers while there is room",
         "compute/services/pool.py",
-        "((bool(regions) and node.region not in regions, how,",
-        "((False, how,",
+        "((bool(regions) and alike.region not in regions, how), [])",
+        "((False, how), [])",
     ),
     one(
         "cpu-region-ignored",
@@ -119,11 +119,7 @@ SHARES = (
         "old-agent-infiniband",
         "a pod that is to have InfiniBand goes to agents that give it",
         (
-            (
-                _ADMISSION,
-                "        able &= Q(node__heartbeat__agent_level__gte=INFINIBAND)\n",
-                "        pass\n",
-            ),
+            (_ADMISSION, "INFINIBAND if on_it else 0", "0"),
             (_ADMISSION, "level < INFINIBAND and on_infiniband(organization_id)", "level < 0"),
         ),
     ),
