@@ -22,14 +22,23 @@ from tests import factories
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_read_along_with_a_lock_is_not_from_before_the_wait() -> None:
+@pytest.mark.parametrize("prepared", [False, True])
+def test_what_is_read_along_with_a_lock_is_not_from_before_the_wait(prepared: bool) -> None:
     """The statements are one message, but each has its own snapshot and its own time."""
+    connection.close()
     node = factories.node(factories.organization())
+    lock_and_read = (
+        ("SELECT id FROM nodes_node WHERE id = %s::uuid FOR UPDATE", [node.pk]),
+        ("SELECT hostname, statement_timestamp() FROM nodes_node WHERE id = %s::uuid", [node.pk]),
+    )
+    if prepared:
+        with transaction.atomic():
+            query_all(*lock_and_read)
     waiting, freed = threading.Event(), []
 
     def hold() -> None:
         with transaction.atomic():
-            query("SELECT id FROM nodes_node WHERE id = %s::uuid FOR UPDATE", [node.pk])
+            query(*lock_and_read[0])
             assert waiting.wait(10)
             time.sleep(0.3)
             query("UPDATE nodes_node SET hostname = 'later' WHERE id = %s::uuid RETURNING id", [node.pk])
@@ -41,10 +50,7 @@ def test_what_is_read_along_with_a_lock_is_not_from_before_the_wait() -> None:
     time.sleep(0.2)
     waiting.set()
     with transaction.atomic():
-        locked, read = query_all(
-            ("SELECT id FROM nodes_node WHERE id = %s::uuid FOR UPDATE", [node.pk]),
-            ("SELECT hostname, statement_timestamp() FROM nodes_node WHERE id = %s::uuid", [node.pk]),
-        )
+        locked, read = query_all(*lock_and_read)
     holder.join()
     assert locked == [(node.pk,)]
     ((hostname, at),) = read

@@ -1,0 +1,56 @@
+"""Of several nodes the first that nobody is changing is locked, and no other."""
+
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import pytest
+from django.db import connection, transaction
+
+from nodes.services.locking import first_locked_for, locked
+from openrelay.rows import array, query
+from tests import factories
+
+# Those of them that no other transaction holds.
+_FREE = "SELECT id FROM nodes_node WHERE id = ANY(%s::uuid[]) FOR NO KEY UPDATE SKIP LOCKED"
+
+
+def free(ids: Collection[UUID]) -> set[UUID]:
+    """What another transaction could lock of them now."""
+
+    def look() -> set[UUID]:
+        try:
+            with transaction.atomic():
+                return {pk for (pk,) in query(_FREE, [array(ids)])}
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as others:
+        return others.submit(look).result()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_first_that_is_free_is_locked_and_no_other() -> None:
+    org = factories.organization()
+    caller = factories.caller(org)
+    ids = [factories.node(org, 1).pk for _ in range(5)]
+
+    def first(asked: list[UUID]) -> UUID | None:
+        """Which is locked of those; nothing else is."""
+        try:
+            with transaction.atomic():
+                before = free(ids)
+                with first_locked_for(asked, caller) as found:
+                    mine = {found[0].node.pk} if found else set()
+                    assert free(ids) == before - mine
+                return min(mine, default=None)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as others:
+        for asked in (ids, ids[::-1], ids[2:] + ids[:2], [ids[1], ids[1], ids[0]]):
+            assert others.submit(first, asked).result() == asked[0]
+        with locked(ids[3]), locked(ids[2]):
+            assert others.submit(first, [ids[3], ids[2], ids[4], ids[0]]).result() == ids[4]
+            assert others.submit(first, [ids[2], ids[3]]).result() is None
+        assert others.submit(first, []).result() is None
