@@ -196,6 +196,18 @@ CODES = {
         "there are free GPUs, but not with that much memory and disk now; or no host has room for the size.",
         "2 GPUs are free, but not with that much memory and disk now. Ask for less, or try later.",
     ),
+    "ACCOUNT_RESTRICTED": Code(
+        409,
+        "operators suspended the organization's account: nothing new is started; what runs goes on.",
+        "The account of your organization is suspended, so nothing new is started for it. What runs goes on. "
+        "Ask an operator.",
+    ),
+    "INSUFFICIENT_BALANCE": Code(
+        409,
+        "the organization's balance, less what it has spent, is used up, and it would be billed for this.",
+        "Your organization has -12 cents left, and nothing that is billed is started at 0 or below. Add to "
+        "its balance first.",
+    ),
     **LIFE.codes,
     **PODS.codes,
 }
@@ -248,6 +260,8 @@ OPERATIONS = {
             "GPU_COUNT_NOT_ALLOCATABLE",
             "VM_SHAPE_NOT_PLACEABLE",
             "RESOURCE_SIZE_NOT_APPLICABLE",
+            "ACCOUNT_RESTRICTED",
+            "INSUFFICIENT_BALANCE",
             "INSUFFICIENT_GPU_CAPACITY",
             "INSUFFICIENT_HOST_CAPACITY",
         ),

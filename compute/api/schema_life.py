@@ -305,6 +305,8 @@ OPERATIONS = {
         },
         errors=(
             "INVALID_STATE",
+            "ACCOUNT_RESTRICTED",
+            "INSUFFICIENT_BALANCE",
             "VM_NODE_BUSY",
             "POD_NODE_BUSY",
             "POD_NODE_OFFLINE",

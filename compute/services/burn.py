@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
@@ -43,6 +44,21 @@ class Burn:
         return max(0.0, (self.org_available_cents - FLOOR_CENTS) / self.org_cents_per_hour)
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What an organization has spent so far, and what it spends an hour now, in cents."""
+
+    cents: int
+    cents_per_hour: int
+
+
+def spent(organization_id: UUID) -> Spent:
+    """What the organization has spent, over all its usage sessions, now."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ORG.format(now=settings.CLOCK_SQL), [organization_id])
+        return Spent(*(int(value) for value in cursor.fetchone()))
+
+
 def burn(workload: Workload) -> Burn:
     """What the workload costs and its organization spends, now. Five queries, whatever has run.
 
@@ -53,17 +69,15 @@ def burn(workload: Workload) -> Burn:
     session = open_session_of(workload)
     cents = session.cents_per_hour if session else hourly_cents(workload) or 0
     balance = Organization.objects.values_list("balance_cents", flat=True).get(pk=workload.organization_id)
-    with connection.cursor() as cursor:
-        cursor.execute(_ORG.format(now=settings.CLOCK_SQL), [workload.organization_id])
-        accrued, per_hour = (int(value) for value in cursor.fetchone())
+    by_all = spent(workload.organization_id)
     return Burn(
         workload=workload,
         session=session,
         cents_per_hour=cents,
         accrued_cents=_accrued(session, at) if session else None,
-        org_accrued_cents=accrued,
-        org_cents_per_hour=per_hour,
-        org_available_cents=(balance or 0) - accrued,
+        org_accrued_cents=by_all.cents,
+        org_cents_per_hour=by_all.cents_per_hour,
+        org_available_cents=(balance or 0) - by_all.cents,
     )
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from compute import states
 from compute.models import Run, Workload
+from compute.services.accounts import require_balance
 from compute.services.cpu_room import CpuWanted, refuse_cpu
 from compute.services.place import created, refuse_named
 from compute.services.prices import size_rate
@@ -19,14 +20,15 @@ def place_cpu(held: LockedNode, caller: Caller, wanted: CpuWanted, *, named: boo
     """Start the VM on the locked node, or say why not.
 
     Raises Invalid UNKNOWN_NODE or NODE_DECOMMISSIONED for a named node that the caller has no rights on any
-    more, or that was removed; Conflict (INVALID_STATE) for one that was placed before and is not stopped or
-    failed any more.
+    more, or that was removed; Conflict INSUFFICIENT_BALANCE, and INVALID_STATE for one that was placed before
+    and is not stopped or failed any more.
     """
     if named and (refusal := refuse_named(held, caller)) is not None:
         return refusal
     refusal = refuse_cpu(held, caller.organization_id, wanted, named=named)
     if refusal is not None:
         return refusal
+    require_balance(caller)
     if wanted.again is not None:
         return start_cpu_again(held, caller, wanted.again)
     return _write(held, caller, wanted, named=named)

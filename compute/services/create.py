@@ -61,8 +61,9 @@ def create_vm(*, caller: Caller, request: VmRequest, once: Once = NO_KEY) -> Wor
     `preferred_regions` only, unless `allow_fallback`.
 
     Raises Invalid VALIDATION_ERROR, UNKNOWN_NODE, NODE_DECOMMISSIONED, GPU_COUNT_NOT_ALLOCATABLE,
-    VM_SHAPE_NOT_PLACEABLE or RESOURCE_SIZE_NOT_APPLICABLE for what can never be; Unavailable
-    INSUFFICIENT_GPU_CAPACITY or INSUFFICIENT_HOST_CAPACITY for what cannot be now.
+    VM_SHAPE_NOT_PLACEABLE or RESOURCE_SIZE_NOT_APPLICABLE for what can never be; Conflict ACCOUNT_RESTRICTED
+    or INSUFFICIENT_BALANCE; Unavailable INSUFFICIENT_GPU_CAPACITY or INSUFFICIENT_HOST_CAPACITY for what
+    cannot be now.
     """
     gpu_count = 1 if request.gpu_count is None and request.gpu_model_id is not None else request.gpu_count
     if not gpu_count:

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from compute import states
 from compute.models import Run, Workload
+from compute.services.accounts import require_balance
 from compute.services.eviction import evict
 from compute.services.pods_admission import connect, refuse
 from compute.services.room import Refusal, Room, Wanted, find_room
@@ -49,7 +50,8 @@ def place(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> W
     say why not.
 
     Raises Invalid UNKNOWN_NODE or NODE_DECOMMISSIONED for a named node that the caller has no rights on any
-    more, or that was removed; what `start_again` raises for one that was placed before.
+    more, or that was removed; Conflict INSUFFICIENT_BALANCE; what `start_again` raises for one that was
+    placed before.
     """
     refusal = refuse_named(held, caller) if named and wanted.again is None else None
     if refusal is not None:
@@ -59,6 +61,7 @@ def place(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> W
         return room
     if wanted.again is not None:
         return start_again(held, caller, wanted.again, room)
+    _afford(held, caller, room)
     pk = new_id()
     if wanted.pod and (refusal := refuse(held, caller.organization_id, room.choice.model_id, pk)) is not None:
         return refusal
@@ -85,9 +88,10 @@ def refuse_named(held: LockedNode, caller: Caller) -> Refusal | None:
 def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room) -> Workload:
     """Give a stopped or failed workload that room on the locked node and have it deploy, by a new run.
 
-    Raises Conflict (INVALID_STATE) when it is neither any more, Unavailable INSUFFICIENT_IP_CAPACITY for a
-    pod that its node's fabric has no address for.
+    Raises Conflict INVALID_STATE when it is neither any more, INSUFFICIENT_BALANCE; Unavailable
+    INSUFFICIENT_IP_CAPACITY for a pod that its node's fabric has no address for.
     """
+    _afford(held, caller, room)
     node, at = held.node, held.at
     if workload.kind == Workload.Kind.POD and not connect(held, workload.organization_id, workload.pk):
         raise Unavailable(
@@ -126,6 +130,15 @@ def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room
     )
     insert_run(workload, (number or 0) + 1, room.rights, at)
     return workload
+
+
+def _afford(held: LockedNode, caller: Caller, room: Room) -> None:
+    """Refuse what the caller would be billed for and has nothing left to pay with; a provider on its own node
+    under its own reservation is not billed.
+    """
+    if held.node.organization_id == caller.organization_id and all(hold for _, hold in room.rights):
+        return
+    require_balance(caller)
 
 
 def _preempt(held: LockedNode, caller: Caller, room: Room) -> None:

@@ -9,6 +9,7 @@ from django.db.models import F
 from compute import states
 from compute.models import GuestState, Run, Workload
 from compute.placement import OWN, choose
+from compute.services.accounts import require_active, require_balance
 from compute.services.cpu_create import cpu_in_the_pool
 from compute.services.cpu_place import start_cpu_again
 from compute.services.cpu_room import refuse_cpu, wanted_again
@@ -56,9 +57,9 @@ def restart(*, caller: Caller, workload_id: UUID) -> Workload:
     was removed deploys afresh elsewhere.
 
     Raises NotFound for one that is not the caller's; Conflict INVALID_STATE in any other state and for a pod
-    or failed VM whose node's end has come, and what a pod meets; Unavailable VM_NODE_BUSY or POD_NODE_BUSY
-    naming what is short, INSUFFICIENT_GPU_CAPACITY or INSUFFICIENT_HOST_CAPACITY where it could go elsewhere
-    but there is no room.
+    or failed VM whose node's end has come, ACCOUNT_RESTRICTED or INSUFFICIENT_BALANCE for a start, and what a
+    pod meets; Unavailable VM_NODE_BUSY or POD_NODE_BUSY naming what is short, INSUFFICIENT_GPU_CAPACITY or
+    INSUFFICIENT_HOST_CAPACITY where it could go elsewhere but there is no room.
     """
     with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
         rules = RULES[Workload.Kind(workload.kind)]
@@ -141,6 +142,7 @@ def _unfit(held: LockedNode, workload: Workload, rules: Rules) -> str:
 
 def _take_back(held: LockedNode, caller: Caller, workload: Workload, rules: Rules) -> None:
     """Start it again on the locked node, which has its disk."""
+    require_active(caller)
     rules.admit(held, workload)
     # The node is given by the disk, so what is reserved to the caller there serves as if it were named.
     if not workload.gpu_count:
@@ -149,6 +151,7 @@ def _take_back(held: LockedNode, caller: Caller, workload: Workload, rules: Rule
         if refusal is not None:
             short = _too_little(refusal) if refusal.short else f"{refusal.sentence}."
             raise _node_busy(workload, rules, short)
+        require_balance(caller)
         start_cpu_again(held, caller, workload)
         return
     wanted = _wanted(workload, rules)

@@ -7,6 +7,7 @@ from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
 from compute.models import Workload
+from compute.services.accounts import require_active
 from compute.services.place import names, unknown_node
 from compute.services.room import Refusal
 from compute.services.ssh_keys import keys_are_there
@@ -106,6 +107,7 @@ class Trial(Generic[C]):
 
     def _decided(self, held: LockedNode, caller: Caller, candidate: C) -> Workload | Refusal:
         caller.require(self.action)
+        require_active(caller)
         outcome = self.decide(held, caller, candidate)
         if isinstance(outcome, Workload):
             self.once.store(outcome)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from openrelay.audit.actor import Actor
 from openrelay.errors import Forbidden
+from openrelay.identity.accounts import ORDINARY, Account
 from openrelay.identity.permissions import PLATFORM_ACTIONS, SESSION_ONLY_ACTIONS
 from openrelay.identity.roles import HeldRole
 from openrelay.ids import parse_id
@@ -25,6 +26,7 @@ class Place:
     organization_name: str
     is_platform_ops: bool
     held: HeldRole
+    account: Account = ORDINARY
 
     @property
     def actions(self) -> frozenset[str]:
@@ -46,6 +48,7 @@ class Caller:
     is_operator: bool
     actions: frozenset[str]
     actor: Actor
+    account: Account = ORDINARY
     user_id: uuid.UUID | None = None
     key_id: uuid.UUID | None = None
     session_id: uuid.UUID | None = None
@@ -129,6 +132,7 @@ class Caller:
                     organization_id=place.organization_id,
                     organization_name=place.organization_name,
                     is_operator=place.is_platform_ops,
+                    account=place.account,
                     held=place.held,
                     actions=place.actions,
                 )

@@ -12,19 +12,21 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 
+from openrelay.identity.accounts import Account
 from openrelay.identity.caller import Place
 from openrelay.identity.roles import HeldRole, builtin
 from openrelay.rows import NOTHING, Question, Reading, Row
 
 T = TypeVar("T")
 
+_ACCOUNT = "org.account_status, org.balance_cents"
 # One of the organization's own roles, where that is what the place has.
 _OWN = "own.id, own.name, own.permissions, own.ip_ranges, own.endpoints, own.model_ids"
 
 _KEY = """
 SELECT key.id, key.name, key.prefix, key.permissions, key.ip_ranges, key.expires_at, key.revoked_at,
        key.last_used_at, org.id, org.name, org.is_platform_ops, key.created_by_id,
-       maker.is_active, place.role, {own}, key.endpoints, key.model_ids, {now}, {also}
+       maker.is_active, place.role, {own}, key.endpoints, key.model_ids, {account}, {now}, {also}
 FROM identity_apikey key
 JOIN identity_organization org ON org.id = key.organization_id
 LEFT JOIN identity_user maker ON maker.id = key.created_by_id
@@ -36,7 +38,8 @@ WHERE key.{column} = %s
 
 _SESSION = """
 SELECT session.id, session.organization_id, session.expires_at, session.revoked_at,
-       person.id, person.is_active, org.id, org.name, org.is_platform_ops, place.role, {own}, {now}, {also}
+       person.id, person.is_active, org.id, org.name, org.is_platform_ops, place.role, {own}, {account},
+       {now}, {also}
 FROM identity_sessiontoken session
 JOIN identity_user person ON person.id = session.user_id
 LEFT JOIN identity_membership place ON place.user_id = person.id AND place.joined_at IS NOT NULL
@@ -48,7 +51,7 @@ ORDER BY org.name, org.id
 
 _PERSON = """
 SELECT NULL, NULL, NULL, NULL, person.id, person.is_active,
-       org.id, org.name, org.is_platform_ops, place.role, {own}, {now}, {also}
+       org.id, org.name, org.is_platform_ops, place.role, {own}, {account}, {now}, {also}
 FROM identity_user person
 LEFT JOIN identity_membership place ON place.user_id = person.id AND place.joined_at IS NOT NULL
 LEFT JOIN identity_organization org ON org.id = place.organization_id
@@ -78,6 +81,7 @@ class KeyFacts:
     organization_id: uuid.UUID
     organization_name: str
     is_platform_ops: bool
+    account: Account
     created_by: uuid.UUID | None
     maker_role: HeldRole | None
     at: dt.datetime
@@ -104,7 +108,7 @@ class SessionFacts:
 
 @cache
 def _statement(template: str, column: str, now: str, also: str) -> str:
-    return template.format(own=_OWN, now=now, column=column, also=also)
+    return template.format(own=_OWN, account=_ACCOUNT, now=now, column=column, also=also)
 
 
 def _asking(
@@ -135,7 +139,7 @@ def _key(rows: list[Row]) -> KeyFacts | None:
     row = rows[0]
     (key_id, name, prefix, permissions, ip_ranges, expires_at, revoked_at, last_used_at) = row[:8]
     (organization_id, organization_name, is_platform_ops, created_by, maker_is_active) = row[8:13]
-    endpoints, models, at, read = row[20:]
+    endpoints, models, account_status, balance_cents, at, read = row[20:]
     return KeyFacts(
         id=key_id,
         name=name,
@@ -150,6 +154,7 @@ def _key(rows: list[Row]) -> KeyFacts | None:
         organization_id=organization_id,
         organization_name=organization_name,
         is_platform_ops=is_platform_ops,
+        account=Account(account_status, balance_cents),
         created_by=created_by,
         maker_role=_held(row[13:20]) if maker_is_active else None,
         at=at,
@@ -169,12 +174,12 @@ def _person(rows: list[Row]) -> SessionFacts | None:
         user_id=user_id,
         user_is_active=is_active,
         places=tuple(
-            Place(row[6], row[7], row[8], held)
+            Place(row[6], row[7], row[8], held, Account(row[16], row[17]))
             for row in rows
             if row[6] is not None and (held := _held(row[9:16])) is not None
         ),
-        at=rows[0][16],
-        also=rows[0][17],
+        at=rows[0][18],
+        also=rows[0][19],
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
+from django.core.management import call_command
 
 from compute.models import Occupancy, Workload
 from nodes.models import Node
@@ -16,6 +17,7 @@ from openrelay.audit.models import AuditEvent
 from tests import factories
 from tests.compute.conftest import consistent
 from tests.compute.test_over_http import Agent, Site, eventually
+from tests.compute.test_pods import pod_node
 from tests.support.web import Server
 
 pytestmark = pytest.mark.slow
@@ -197,3 +199,33 @@ def test_what_goes_wrong_on_a_host_is_told_and_can_be_gone_over(agent: Agent, sd
     assert Workload.objects.get(pk=quick).started_at is None
     assert AuditEvent.objects.filter(target_id=quick).count() == 2
     consistent()
+
+
+def test_an_organization_that_may_start_nothing_is_told_by_the_published_client(
+    agent: Agent, sdk: ModuleType
+) -> None:
+    site, by = agent.site, By(sdk, agent.site)
+    vm = site.create().json()["id"]
+    eventually(is_(by, vm, "running"))
+    by("vms.stop_vm", vm)
+    eventually(lambda: not Occupancy.objects.open().exists())
+    body = by.models.CreateVmRequest(name="vm", ssh_key_ids=[str(site.key.pk)], gpu_count=1)
+    pod = by.models.CreatePodRequest(image="ghcr.io/acme/trainer:1.4", ssh_key_ids=[str(site.key.pk)])
+
+    def refused() -> list[str]:
+        return [
+            by.refused("vms.create_vm", by.org, body=body),
+            by.refused("vms.restart_vm", vm),
+        ]
+
+    call_command("set_org", site.buyer.slug, "--account-status=suspended")
+    assert refused() == ["ACCOUNT_RESTRICTED"] * 2
+    assert by("organizations.get_org", by.org).account_status == "suspended"
+    call_command("set_org", site.buyer.slug, "--account-status=active", "--balance-cents=0")
+    assert refused() == ["INSUFFICIENT_BALANCE"] * 2
+    pod_node(site.provider)
+    assert by.refused("pods.create_pod", body=pod) == "INSUFFICIENT_BALANCE"
+    call_command("set_org", site.buyer.slug, "--balance-cents=100000")
+    assert by("vms.restart_vm", vm).status == "deploying"
+    assert by("vms.create_vm", by.org, body=body).status == "deploying"
+    assert by("pods.create_pod", body=pod).status == "deploying"

@@ -45,6 +45,11 @@ def test_what_an_organization_may_do_is_set_and_audited() -> None:
     run("set_org", org.slug, "--balance-cents=unknown", "--provider=true", "--leave-notices-enabled=on")
     org.refresh_from_db()
     assert (org.balance_cents, org.is_provider, org.leave_notices_enabled) == (None, True, True)
+    run("set_org", org.slug, "--account-status=suspended")
+    org.refresh_from_db()
+    assert org.account_status == "suspended"
+    event = AuditEvent.objects.filter(event="org.switches_changed").latest("created_at")
+    assert (event.before, event.after) == ({"accountStatus": "active"}, {"accountStatus": "suspended"})
 
 
 @pytest.mark.parametrize(
@@ -54,6 +59,7 @@ def test_what_an_organization_may_do_is_set_and_audited() -> None:
         (("{slug}",), "Nothing to set"),
         (("{slug}", "--stop-enabled=maybe"), "true or false"),
         (("{slug}", "--balance-cents=1.5"), "whole cents"),
+        (("{slug}", "--account-status=closed"), "invalid choice"),
         (("{slug}", "--balance-cents=99999999999999999999"), "balance_cents must be between"),
     ],
 )
@@ -66,6 +72,8 @@ def test_what_cannot_be_set(args: tuple[str, ...], says: str) -> None:
 def test_switches_are_known_and_of_somebody() -> None:
     with pytest.raises(Invalid):
         set_switches(actor=SYSTEM, organization_id=make_org().id, is_platform_ops=True)
+    with pytest.raises(Invalid, match="active, suspended"):
+        set_switches(actor=SYSTEM, organization_id=make_org().id, account_status="closed")
     with pytest.raises(NotFound):
         set_switches(actor=SYSTEM, organization_id=new_id(), stop_enabled=True)
 

@@ -162,7 +162,7 @@ SHAPES = {
             "billingEmail": text("Where invoices go; empty when nobody said."),
         },
         {
-            "accountStatus": text("`active`, unless operators restricted the account."),
+            "accountStatus": text("`active`, or `suspended` by operators: then nothing new is started."),
             "isProvider": flag("Whether it may own nodes."),
             "createdAt": time(),
             "billingName": text("The name on invoices, where it is another."),

@@ -2,6 +2,7 @@
 
 from django.db import models
 
+from openrelay.identity.accounts import ACTIVE
 from openrelay.ids import new_id
 
 
@@ -24,7 +25,7 @@ class Organization(models.Model):
     balance_cents = models.BigIntegerField(null=True, blank=True)
     billing_email = models.EmailField(blank=True)
     plan = models.CharField(max_length=50, default="standard")
-    account_status = models.CharField(max_length=50, default="active")
+    account_status = models.CharField(max_length=50, default=ACTIVE)
     created_at = models.DateTimeField()
 
     class Meta:

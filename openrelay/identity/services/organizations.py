@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 from openrelay import clock
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Conflict, Invalid, NotFound
+from openrelay.identity.accounts import ACTIVE, STATUSES
 from openrelay.identity.models import Organization
 
 _SHORT_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -22,6 +23,7 @@ SWITCHES: Final = {
     "infiniband_enabled": "infinibandEnabled",
     "leave_notices_enabled": "leaveNoticesEnabled",
     "balance_cents": "balanceCents",
+    "account_status": "accountStatus",
 }
 
 
@@ -77,14 +79,17 @@ def create_organization(
 def set_switches(*, actor: Actor, organization_id: uuid.UUID, **switches: Any) -> Organization:
     """Set some of `SWITCHES`; those not named stay as they are.
 
-    `balance_cents` is in cents, None when unknown; the others are booleans. Raises NotFound, Invalid
-    (VALIDATION_ERROR) for what is no switch. Setting what is so already writes nothing.
+    `balance_cents` is in cents, None when unknown; `account_status` is one of `accounts.STATUSES`; the others
+    are booleans. Raises NotFound, Invalid
+    (VALIDATION_ERROR) for what is no switch or no value of it. Setting what is so already writes nothing.
     """
     for name in switches:
         if name not in SWITCHES:
             raise Invalid(f"{name} is not a switch. There are {', '.join(SWITCHES)}.")
     if abs(switches.get("balance_cents") or 0) > _MOST_CENTS:
         raise Invalid(f"balance_cents must be between -{_MOST_CENTS} and {_MOST_CENTS}.")
+    if switches.get("account_status", ACTIVE) not in STATUSES:
+        raise Invalid(f"account_status must be one of {', '.join(STATUSES)}.")
     with transaction.atomic():
         organization = Organization.objects.select_for_update(no_key=True).filter(pk=organization_id).first()
         if organization is None:

@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from openrelay.audit.actor import OPERATOR
 from openrelay.errors import ApiError
+from openrelay.identity.accounts import STATUSES
 from openrelay.identity.models import Organization
 from openrelay.identity.services.organizations import SWITCHES, set_switches
 
@@ -52,6 +53,12 @@ class Command(BaseCommand):
             type=_cents,
             metavar="CENTS",
             help="what it has left, or unknown",
+            default=SUPPRESS,
+        )
+        parser.add_argument(
+            "--account-status",
+            choices=STATUSES,
+            help="suspended: nothing new that is billed is started; what runs goes on",
             default=SUPPRESS,
         )
 
