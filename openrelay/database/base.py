@@ -7,12 +7,16 @@ from typing import Any
 import psycopg
 from django.conf import settings
 from django.db.backends.postgresql import base
+from django.db.transaction import TransactionManagementError
 
 from openrelay.database.statements import Params, Row, run
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django's, with `query_all`, and with pooled connections looked at before they are given out."""
+
+    # Whether the block that it is in was committed by its closing statement.
+    _closed_by_statement = False
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """A connection; from the pool one that is not known to be dead."""
@@ -32,13 +36,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
         ended: prepared and in one message, where `settings.DATABASE_PREPARES` allows it.
 
         With `closing`, nothing is read or written after them in their transaction: where it is not part of
-        another, it is committed by the same message, and its end has nothing left to do.
+        another, it is committed by the same message, and its end has nothing left to do. Whoever goes on all
+        the same is stopped by TransactionManagementError.
 
         PostgreSQL infers the types of a prepared statement's parameters: cast the ones it cannot. Raises
         Django's database errors.
         """
         self.close_if_health_check_failed()
         self.ensure_connection()
+        self._refuse_after_the_end()
         if self.queries_logged or self.execute_wrappers or not settings.DATABASE_PREPARES:
             return [self._plainly(statement, params) for statement, params in statements]
         self.validate_no_broken_transaction()
@@ -46,12 +52,38 @@ class DatabaseWrapper(base.DatabaseWrapper):
         commits = closing and len(self.atomic_blocks) == 1 and self.commit_on_exit
         try:
             with self.wrap_database_errors:
-                return run(self.connection, statements, commits=commits)
+                rows = run(self.connection, statements, commits=commits)
         except BaseException:
             # A block ends with the connection that it has lost; what is in none has the next one at once.
             if self.connection.closed and not self.in_atomic_block:
                 self.close()
             raise
+        self._closed_by_statement = commits
+        return rows
+
+    def _refuse_after_the_end(self) -> None:
+        if self._closed_by_statement:
+            raise TransactionManagementError("This transaction was committed by its closing statement.")
+
+    def cursor(self) -> Any:
+        """A cursor."""
+        self._refuse_after_the_end()
+        return super().cursor()
+
+    def commit(self) -> None:
+        """End the transaction, where that is still to do."""
+        self._closed_by_statement = False
+        super().commit()
+
+    def rollback(self) -> None:
+        """Undo what is not committed."""
+        self._closed_by_statement = False
+        super().rollback()
+
+    def connect(self) -> None:
+        """Connect anew."""
+        self._closed_by_statement = False
+        super().connect()
 
     def _plainly(self, statement: str, params: Params) -> list[Row]:
         """The same by the cursors that count, log and wrap what is executed."""

@@ -17,6 +17,7 @@ from django.db import (
     transaction,
 )
 
+from openrelay.identity.models import Organization
 from openrelay.rows import query, query_all
 from tests import factories
 
@@ -103,6 +104,33 @@ def test_a_closing_statement_is_committed_with_its_transaction_or_not_at_all() -
         part_of_another()
     org.refresh_from_db()
     assert org.name == "second"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("how", ["query", "cursor", "savepoint"])
+def test_nothing_is_written_after_a_closing_statement(how: str) -> None:
+    org = factories.organization()
+    rename = "UPDATE identity_organization SET name = %s WHERE id = %s::uuid RETURNING id"
+
+    @transaction.atomic
+    def goes_on() -> None:
+        query(rename, ["closed", org.pk], closing=True)
+        if how == "query":
+            query(rename, ["after", org.pk])
+        elif how == "cursor":
+            Organization.objects.filter(pk=org.pk).update(name="after")
+        else:
+            with transaction.atomic():
+                pass
+
+    with pytest.raises(transaction.TransactionManagementError, match="closing statement"):
+        goes_on()
+    org.refresh_from_db()
+    assert org.name == "closed"
+    with transaction.atomic():
+        query(rename, ["next", org.pk])
+    org.refresh_from_db()
+    assert org.name == "next"
 
 
 @pytest.mark.django_db(transaction=True)
