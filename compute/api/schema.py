@@ -111,7 +111,7 @@ BODIES = {
             "templateId": "The image to start from, by template.",
             "preferredRegions": "Regions to place it in.",
             "allowFallback": "Whether another region will do when the preferred ones have no room.",
-            "imageUrl": "The image to start from, by address.",
+            "imageUrl": "What to start from: a disk image by its https address, or a container image.",
             "cloudInit": "A script, beginning with a shebang, that runs as root once a disk.",
             "envVars": "Environment variables.",
             "containerCommand": "The command of the container.",

@@ -16,6 +16,7 @@ from compute.services.regions import regions_of, require_one_place
 from compute.services.ssh_keys import keys_of, named_keys
 from compute.services.templates import template_for
 from compute.services.trying import NamedNode, Trial, Tried, named_node
+from compute.services.vm_image import require_image
 from openrelay import quick
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.errors import ApiError, Invalid, Unavailable
@@ -57,6 +58,7 @@ def _resolve(caller: Caller, request: "VmRequest") -> CpuWanted:
     if size is None:
         raise Invalid(f"resourceSize must be one of {_sizes()}.")
     require_one_place(request.node_id, request.preferred_regions, request.allow_fallback)
+    require_image(request.details.get("image_url"))
     template = template_for(
         request.template_id, model_id=None, gpu_count=0, image_url=request.details.get("image_url")
     )

@@ -21,6 +21,7 @@ from compute.services.room import Refusal, Wanted, shape_for
 from compute.services.ssh_keys import keys_of, named_keys
 from compute.services.templates import template_for
 from compute.services.trying import NamedNode, Trial, named_node
+from compute.services.vm_image import require_image
 from nodes.models import GpuModel
 from openrelay import quick
 from openrelay.api.idempotency import NO_KEY, Once
@@ -83,6 +84,7 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
             code="RESOURCE_SIZE_NOT_APPLICABLE",
         )
     require_one_place(request.node_id, request.preferred_regions, request.allow_fallback)
+    require_image(request.details.get("image_url"))
     model_id = model_of(request.gpu_model_id)
     template = template_for(
         request.template_id,
