@@ -49,10 +49,26 @@ def on_its_node(
 
 def disk_is_gone(held: LockedNode, workload: Workload) -> bool:
     """Whether the locked node, the workload's, was removed or has come to its announced end."""
-    node = held.node
+    return _is_gone(held) or workload.status_reason == states.NODE_REMOVED
+
+
+def require_its_node(held: LockedNode, workload: Workload) -> None:
+    """Refuse to change a workload that runs, or is to run, on the locked node once that has come to its
+    announced end: it ends with its node, whether or not a task has ended it yet.
+
+    Raises Conflict INVALID_STATE.
+    """
+    if _is_gone(held):
+        raise Conflict(
+            f"The node of {workload.name} has come to its announced end, and it ends with its node. "
+            "Create a new one."
+        )
+
+
+def _is_gone(held: LockedNode) -> bool:
     # From its announced end on a node is gone, whether or not a task has removed it yet.
-    ended = node.terminate_at is not None and node.terminate_at <= held.at
-    return ended or node.removed_at is not None or workload.status_reason == states.NODE_REMOVED
+    node = held.node
+    return node.removed_at is not None or (node.terminate_at is not None and node.terminate_at <= held.at)
 
 
 def refuse_state(workload: Workload, what: str, needed: str) -> Conflict:

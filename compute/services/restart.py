@@ -16,7 +16,7 @@ from compute.services.cpu_room import refuse_cpu, wanted_again
 from compute.services.create import VmRequest, in_the_pool
 from compute.services.draining import leaving_reason
 from compute.services.node_facts import NodeUnit, node_facts
-from compute.services.own import disk_is_gone, find, on_its_node, refuse_state
+from compute.services.own import disk_is_gone, find, on_its_node, refuse_state, require_its_node
 from compute.services.place import start_again
 from compute.services.pods_admission import admit, require_online
 from compute.services.prices import sold_at
@@ -56,15 +56,16 @@ def restart(*, caller: Caller, workload_id: UUID) -> Workload:
     What it may have there is judged by the rights of now, not of its first placement. A stopped VM whose node
     was removed deploys afresh elsewhere.
 
-    Raises NotFound for one that is not the caller's; Conflict INVALID_STATE in any other state and for a pod
-    or failed VM whose node's end has come, ACCOUNT_RESTRICTED or INSUFFICIENT_BALANCE for a start, and what a
-    pod meets; Unavailable VM_NODE_BUSY or POD_NODE_BUSY naming what is short, INSUFFICIENT_GPU_CAPACITY or
-    INSUFFICIENT_HOST_CAPACITY where it could go elsewhere but there is no room.
+    Raises NotFound for one that is not the caller's; Conflict INVALID_STATE in any other state and for
+    what ends with its node once that has come to its end, ACCOUNT_RESTRICTED or INSUFFICIENT_BALANCE for a
+    start, and what a pod meets; Unavailable VM_NODE_BUSY or POD_NODE_BUSY naming what is short,
+    INSUFFICIENT_GPU_CAPACITY or INSUFFICIENT_HOST_CAPACITY where it could go elsewhere but there is no room.
     """
     with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
         rules = RULES[Workload.Kind(workload.kind)]
         elsewhere = False
         if workload.status == states.RUNNING:
+            require_its_node(held, workload)
             if workload.kind == Workload.Kind.POD:
                 require_online(held, workload)
             if why := _unfit(held, workload, rules):
@@ -89,11 +90,12 @@ def reboot(*, caller: Caller, workload_id: UUID) -> None:
     """Reboot a running workload in place: it keeps its run, its GPUs and its disk.
 
     Raises NotFound for one that is not the caller's, Conflict INVALID_STATE for one that does not run, whose
-    node is offline, or that has a failed GPU.
+    node is offline or has come to its announced end, or that has a failed GPU.
     """
     with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
         if workload.status != states.RUNNING:
             raise refuse_state(workload, "reboot", "running")
+        require_its_node(held, workload)
         if why := _unfit(held, workload, RULES[Workload.Kind(workload.kind)]):
             raise Conflict(why)
         _reboot(held, now, workload)

@@ -5,7 +5,7 @@ from uuid import UUID
 from compute import states
 from compute.models import Workload
 from compute.services.claims import give_up
-from compute.services.own import find, on_its_node, refuse_state
+from compute.services.own import find, on_its_node, refuse_state, require_its_node
 from compute.services.transitions import move
 from openrelay.errors import Conflict
 from openrelay.identity.caller import Caller
@@ -15,8 +15,9 @@ from openrelay.identity.models import Organization
 def stop(*, caller: Caller, workload_id: UUID) -> Workload:
     """Stop a workload: its GPUs are given up, its disk and its node stay.
 
-    Raises NotFound for one that is not the caller's, Conflict INVALID_STATE for one that neither deploys,
-    runs nor is interrupted, STOP_DISABLED for a VM of an organization that may not stop any.
+    Raises NotFound for one that is not the caller's; Conflict INVALID_STATE for one that neither deploys,
+    runs nor is interrupted, or whose node has come to its announced end, STOP_DISABLED for a VM of an
+    organization that may not stop any.
     """
     with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
         if workload.kind == Workload.Kind.VM and not _may_stop(now):
@@ -26,6 +27,7 @@ def stop(*, caller: Caller, workload_id: UUID) -> Workload:
             )
         if not states.may(workload.status, states.STOPPED):
             raise refuse_state(workload, "stop", "deploying, running or interrupted")
+        require_its_node(held, workload)
         move(workload, states.STOPPED, reason=states.USER_STOPPED, actor=now.actor, at=held.at)
         give_up([workload.pk], held.at)
         return find(now, workload_id)

@@ -16,7 +16,10 @@ class Life(Creating):
 
     def stop(self, seen: Seen, who: str, workload_id: str) -> None:
         workload = self.my_workload(seen, who, "compute.operate", workload_id)
-        if workload is None or seen.refused([] if workload.status in CAN_STOP else [STATE]):
+        if workload is None:
+            return
+        can = workload.status in CAN_STOP and not self.gone(self.nodes[workload.node])
+        if seen.refused([] if can else [STATE]):
             return
         self.end(workload, "stopped", "user_stopped")
 
@@ -34,7 +37,9 @@ class Life(Creating):
         node = self.nodes[workload.node]
         pod = workload.kind == POD
         if workload.status == "running":
-            if pod and not self.online(node):
+            if self.gone(node):
+                seen.refused([STATE])
+            elif pod and not self.online(node):
                 seen.refused([(409, "POD_NODE_OFFLINE")])
             elif not seen.refused([BUSY[workload.kind]] if self._unfit(workload) else []):
                 self._reboot(workload)
@@ -118,7 +123,8 @@ class Life(Creating):
         workload = self.my_workload(seen, who, "compute.operate", workload_id)
         if workload is None:
             return
-        fit = workload.status == "running" and not self._unfit(workload)
+        fit = workload.status == "running" and not self.gone(self.nodes[workload.node])
+        fit = fit and not self._unfit(workload)
         if not seen.refused([] if fit else [STATE]):
             self._reboot(workload)
 

@@ -8,6 +8,7 @@ from rest_framework.test import APIClient
 
 from compute import tasks
 from compute.models import Workload
+from compute.services import interruption
 from nodes.models import Node
 from openrelay.audit.models import AuditEvent
 from openrelay.clock import rfc3339
@@ -167,6 +168,52 @@ def test_a_stopped_vm_deploys_elsewhere_from_its_nodes_end_on_whoever_has_worked
     tasks.sweep_leaving_nodes()
     assert state(vm) == ("deploying", "user_restarted")
     assert vm.node_id == world.node.pk
+
+
+@pytest.mark.parametrize("status", ["deploying", "running", "interrupted"])
+def test_what_is_on_a_node_at_its_end_is_not_saved_by_stopping_it_before_a_task_has_ended_it(
+    provider: Provider, world: World, clock: Any, status: str
+) -> None:
+    clock.freeze()
+    node = provider.interruptible()
+    api = world.client(world.provider)
+    vm = world.vm(world.provider, nodeId=str(node.pk))
+    if status != "deploying":
+        world.says((vm, "running"), node=node)
+    provider.offboard(node, noticeSeconds=600)
+    if status == "interrupted":
+        clock.advance(200)
+        assert interruption.interrupt_lost(node.pk) == [vm]
+    clock.advance(599 if status != "interrupted" else 399)
+    assert state(vm)[0] == status
+    clock.advance(1)
+    factories.online(node)
+    for verb in ("stop", "reboot", "restart"):
+        refused(api.post(f"/v1/vms/{vm.pk}/{verb}"), 409, "INVALID_STATE", "vm")
+    assert state(vm)[0] == status
+    tasks.sweep_leaving_nodes()
+    assert state(vm) == ("terminated", "node_removed")
+
+
+def test_a_second_before_its_nodes_end_a_workload_may_be_stopped(
+    provider: Provider, world: World, node: Node, vm: Workload, clock: Any
+) -> None:
+    clock.freeze()
+    provider.offboard(node, noticeSeconds=600)
+    clock.advance(599)
+    factories.online(node)
+    api = world.client(world.provider)
+    assert api.post(f"/v1/vms/{vm.pk}/stop").status_code == 200
+    clock.advance(1)
+    tasks.sweep_leaving_nodes()
+    assert state(vm) == ("stopped", "node_removed")
+    # Whoever would rather end what is ending may.
+    other = provider.interruptible()
+    going = world.vm(world.provider, nodeId=str(other.pk))
+    provider.offboard(other, noticeSeconds=60)
+    clock.advance(60)
+    assert api.post(f"/v1/vms/{going.pk}/terminate").status_code == 200
+    assert state(going) == ("terminated", "user_terminated")
 
 
 @pytest.mark.parametrize("what", ["a failed VM", "a stopped pod"])
