@@ -11,7 +11,7 @@ from compute.placement import counts, sums
 from compute.services import pool
 from compute.services.cpu_create import create_cpu_vm
 from compute.services.fits import best_fits
-from compute.services.news import ask_news
+from compute.services.news import ask_along
 from compute.services.node_facts import reading
 from compute.services.place import place, unknown_node
 from compute.services.pods_admission import granting
@@ -23,7 +23,6 @@ from compute.services.templates import template_for
 from compute.services.trying import NamedNode, Trial, named_node
 from compute.services.vm_image import require_image
 from nodes.models import GpuModel
-from openrelay import quick
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.errors import ApiError, Invalid, Unavailable
 from openrelay.identity.caller import Caller
@@ -94,9 +93,8 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
     )
     org = caller.organization_id
     # What is news of the pool comes with the rest, whether or not it will be needed.
-    news = ask_news(org, request.tier)
-    keys, sold, news.answer = quick.read(
-        keys_of(org, request.ssh_key_ids), sold_at(request.tier, model_id), news.reading
+    (keys, sold), news = ask_along(
+        org, request.tier, keys_of(org, request.ssh_key_ids), sold_at(request.tier, model_id)
     )
     return Wanted(
         name=request.name,

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
-from threading import Lock
 from uuid import UUID
 
 from compute.models import Tier
 from compute.placement import Fit, fit, sums
 from compute.services import pool
 from compute.services.availability import shapes_of
-from compute.services.news import Id, News, Pool, Row, ask_news, keep_up
+from compute.services.news import Id, News, Pool, Row, ask_news, keep_up, one_at_a_time
 from compute.services.offering import refresh
 from compute.services.offers import read
 from openrelay import quick
@@ -66,9 +65,6 @@ class _Replaced(Exception):
     """The offers were surveyed anew while they were read."""
 
 
-_lock = Lock()
-
-
 def best_fits(
     *,
     organization_id: UUID,
@@ -85,7 +81,7 @@ def best_fits(
     replaced.
     """
     models = frozenset(map(str, model_ids))
-    with _lock:
+    with one_at_a_time:
         for _ in range(3):
             try:
                 known, own = keep_up(news or ask_news(organization_id, tier))

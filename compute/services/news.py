@@ -5,6 +5,7 @@ knows is as exact as a look at the units, at the same cost whatever the fleet an
 """
 
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 from uuid import UUID
 
@@ -93,9 +94,23 @@ class News:
     again: list[Id]
     reading: Reading
     answer: list[Any] | None = None
+    taken_in: bool = False
 
 
 _kept: dict[str, Pool] = {}
+#: Held by whoever asks and takes in: what one thread of the process was told, the next does not ask again.
+one_at_a_time = Lock()
+
+
+def ask_along(organization_id: UUID, tier: str, *readings: Reading) -> tuple[list[Any], News]:
+    """What the readings read, and what is news for a request of that organization at that tier, by one
+    question.
+    """
+    with one_at_a_time:
+        news = ask_news(organization_id, tier)
+        *found, news.answer = quick.read(*readings, news.reading)
+        _take_in(news)
+    return found, news
 
 
 def ask_news(organization_id: UUID, tier: str, *, again: list[Id] | None = None) -> News:
@@ -119,30 +134,45 @@ def keep_up(news: News) -> tuple[Pool | None, frozenset[Id]]:
     """The pool as it is now, and the nodes where something is reserved to who asks; None when there are no
     offers that could be gone on from.
 
-    To be called by one thread at a time. Asks what has not been answered, and again where time has passed.
+    To be called under `one_at_a_time`. Asks what has not been answered, and again where time has passed.
     """
     asked: set[Id] = set()
     while True:
         if news.answer is None:
             (news.answer,) = quick.read(news.reading)
-        version, usable, seen, own, told, at = news.answer
+        _, usable, _, own, *_ = news.answer
         if not usable:
             return None, frozenset()
-        known = _known()
-        if known is None or known.version != version:
-            if version == news.version:
-                # Told as to someone who knew what is known no longer.
-                news = ask_news(news.organization_id, news.tier)
-                continue
-            known = Pool(version)
-        known.seen = seen
-        known.learn(told or [], at)
+        # Others may have taken in more since.
+        known = (_known() if news.taken_in else None) or _take_in(news)
+        if known is None:
+            # Told as to someone who knew what is known no longer.
+            news = ask_news(news.organization_id, news.tier)
+            continue
         asked.update(news.again)
         again = [node for node in known.doubtful if node not in asked]
-        _keep(known)
         if not again or connection.in_atomic_block:
             return known, frozenset(own or ())
         news = ask_news(news.organization_id, news.tier, again=again)
+
+
+def _take_in(news: News) -> Pool | None:
+    """What is known once the answer is taken in; None where it cannot be."""
+    if news.answer is None:
+        return None
+    version, usable, seen, _, told, at = news.answer
+    if not usable:
+        return None
+    known = _known()
+    if known is None or known.version != version:
+        if version == news.version:
+            return None
+        known = Pool(version)
+    known.seen = seen
+    known.learn(told or [], at)
+    _keep(known)
+    news.taken_in = True
+    return known
 
 
 def _known() -> Pool | None:
