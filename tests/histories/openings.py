@@ -77,6 +77,7 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
         ("reclaim", 0, frozenset({0}), True, 0),
     ),
     (_OWNERS_SPOT, _OWNERS_SPOT, _CONTRACT, ("reclaim_spot", 0, None, False, 0)),
+    (_CONTRACT, _RELEASE, _OWN, _OBEY, ("reclaim", 0, frozenset({0, 1}), False, 0)),
     (_OWNERS, _OBEY, _STOP, ("set_status", 0, "draining", 0), _OWNERS),
     (("create_pod", "buyer", 1, 0, None), ("obey", 2), ("say", 2, ((0, "gone", ""),), "next")),
     (_CONTRACT, _RELEASE, _OWNERS, ("inventory", 0, 2, "model", "next"), _OWNERS_SPOT),
