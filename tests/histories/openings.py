@@ -111,6 +111,7 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
         ("wait", 100),
     ),
     (_REPEATED, _REPEATED, ("fall_silent", 0), ("wait", 100), _OWNERS, ("sweep",)),
+    (_REPEATED, ("create", "buyer", "community", 1, None, None, 0, "first")),
     (("make_key", GRANTS[0], 0), ("revoke_key", 0, 0), ("create", "tenant", "spot", 1, None, None, 20, None)),
     (
         ("create", "tenant", "spot", 1, None, None, 0, None),
