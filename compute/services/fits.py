@@ -77,7 +77,7 @@ def best_fits(
     """The best fits for so many GPUs of one of the models; in `regions` only, where any are named.
 
     A node that came to be in one of these since the offers were surveyed may be left out. `news` is what was
-    asked for that organization and tier just now, by `ask_news`. Nothing is told when the offers keep being
+    asked for that organization and tier just now, by `ask_along`. Nothing is told when the offers keep being
     replaced.
     """
     models = frozenset(map(str, model_ids))
