@@ -2,19 +2,23 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import psycopg
 
 from openrelay.embedded import processes
+from openrelay.embedded.home import Home
 from tests.support.web import ROOT
 
 SUPERVISED = ("web", "worker", "beat", "agents", "postgres", "valkey")
@@ -165,3 +169,20 @@ class Whole:
             timeout=30,
             trust_env=False,
         )
+
+
+W = TypeVar("W", bound=Whole)
+
+
+@contextmanager
+def living(make: Callable[[Path], W]) -> Iterator[W]:
+    """What `make` makes of an empty home, started; in the end it is stopped and its home is gone."""
+    folder = Path(tempfile.mkdtemp(prefix="openrelay-whole-"))
+    whole = make(folder / "home")
+    try:
+        whole.start()
+        yield whole
+    finally:
+        whole.stop()
+        Home(whole.home).destroy()
+        shutil.rmtree(folder)

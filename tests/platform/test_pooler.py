@@ -1,7 +1,5 @@
 """The whole behind a pooler in transaction mode that has three connections to give."""
 
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +11,7 @@ import redis
 from django.conf import settings
 
 from openrelay.demo.asking import Actor, Asking
-from openrelay.embedded.home import Home
-from tests.chaos.running import Whole
+from tests.chaos.running import Whole, living
 from tests.support import pooler
 from tests.support.pooler import SERVERS, Pooler
 
@@ -56,17 +53,13 @@ class BehindPooler(Whole):
 
 @pytest.fixture(params=[False, True], ids=["preparing nothing", "preparing"])
 def whole(request: pytest.FixtureRequest, django_db_setup: None) -> Iterator[BehindPooler]:
-    folder = Path(tempfile.mkdtemp(prefix="openrelay-pooled-"))
     broker = redis.Redis.from_url(settings.REDIS_URL)
-    with pooler.running(prepares=request.param) as running:
-        whole = BehindPooler(folder / "home", running, prepares=request.param)
+    prepares: bool = request.param
+    with pooler.running(prepares=prepares) as running:
         try:
-            whole.start()
-            yield whole
+            with living(lambda home: BehindPooler(home, running, prepares=prepares)) as whole:
+                yield whole
         finally:
-            whole.stop()
-            Home(whole.home).destroy()
-            shutil.rmtree(folder)
             for key in broker.scan_iter(f"{PREFIX}*"):
                 broker.delete(key)
 
