@@ -17,7 +17,7 @@ from openrelay.api.idempotency import OnceByKey, OnceWithoutKey, Render, open_on
 from openrelay.api.parser import MAX_BYTES, TooLarge
 from openrelay.audit.services.record import record
 from openrelay.errors import ApiError, Forbidden, Invalid, NotFound, Unauthenticated
-from openrelay.identity.caller import Caller
+from openrelay.identity.caller import AddressRefused, Caller
 from openrelay.identity.operations import OPERATIONS, Access
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class OperationView(APIView):
         request.caller = None  # type: ignore[attr-defined]
         operation = self.operation
         access = OPERATIONS.get(operation) if operation else None
-        caller = cast(Caller | None, request.user)
+        caller = self._authenticated(request)
         if caller is None:
             if access is None or not access.public:
                 raise Unauthenticated("Send `Authorization: Bearer` with an API key or a session token.")
@@ -107,6 +107,17 @@ class OperationView(APIView):
         self.relate(caller, operation)
         if operation is None:
             raise self._wrong_method()
+
+    def _authenticated(self, request: Request) -> Caller | None:
+        try:
+            return cast(Caller | None, request.user)
+        except AddressRefused as refusal:
+            # It is known whose it is, so the audit log is to know of the attempt. It counts against the limit
+            # of the address, not of the credential: who is refused must not use up what others may ask.
+            request.caller = refusal.caller  # type: ignore[attr-defined]
+            request.user = None
+            self.check_throttles(request)
+            raise
 
     def http_method_not_allowed(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         raise self._wrong_method()
@@ -183,6 +194,7 @@ class OperationView(APIView):
                     "status": response.status_code,
                     "code": response.data["code"],
                     "permission": response.data.get("permission"),
+                    "deniedBy": response.data.get("deniedBy"),
                 },
             )
         except DatabaseError:  # the refusal stands, whether or not it could be noted

@@ -4,7 +4,7 @@ from django.http import HttpRequest
 
 from openrelay.audit.services.record import record
 from openrelay.errors import Forbidden
-from openrelay.identity.caller import Caller
+from openrelay.identity.caller import AddressRefused, Caller
 from openrelay.identity.models import Organization, User
 from openrelay.identity.services.callers import console_caller
 
@@ -33,23 +33,27 @@ def decider(request: HttpRequest, action: str, *, target_type: str, target_id: o
     The service asks again under its lock. Raises what `caller_of` raises, and Forbidden for a caller without
     the action.
     """
-    caller = caller_of(request)
+    caller: Caller | None = None
     try:
+        caller = caller_of(request)
         caller.require(action)
     except Forbidden as refusal:
-        record(
-            caller.actor,
-            "request.refused",
-            target_type=target_type,
-            target_id=target_id,
-            org_id=caller.organization_id,
-            after={
-                "method": request.method,
-                "operation": "console",
-                "status": refusal.status,
-                "code": refusal.code,
-                "permission": action,
-            },
-        )
+        refused = refusal.caller if isinstance(refusal, AddressRefused) else caller
+        if refused is not None:
+            record(
+                refused.actor,
+                "request.refused",
+                target_type=target_type,
+                target_id=target_id,
+                org_id=refused.organization_id,
+                after={
+                    "method": request.method,
+                    "operation": "console",
+                    "status": refusal.status,
+                    "code": refusal.code,
+                    "permission": action,
+                    "deniedBy": refusal.extra.get("deniedBy"),
+                },
+            )
         raise
     return caller

@@ -2,12 +2,14 @@
 
 import dataclasses
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from openrelay.audit.actor import Actor
 from openrelay.errors import Forbidden
 from openrelay.identity.accounts import ORDINARY, Account
+from openrelay.identity.addresses import in_ranges
 from openrelay.identity.permissions import PLATFORM_ACTIONS, SESSION_ONLY_ACTIONS
 from openrelay.identity.roles import HeldRole
 from openrelay.ids import parse_id
@@ -126,8 +128,7 @@ class Caller:
             return self
         for place in self.places:
             if place.organization_id == wanted:
-                place.held.check_address(self.actor.source_ip)
-                return dataclasses.replace(
+                there = dataclasses.replace(
                     self,
                     organization_id=place.organization_id,
                     organization_name=place.organization_name,
@@ -136,4 +137,37 @@ class Caller:
                     held=place.held,
                     actions=place.actions,
                 )
+                return serving(there, place.held)
         raise Forbidden(FOREIGN_ORGANIZATION)
+
+
+class AddressRefused(Forbidden):
+    """403: a live credential, used from an address that its key or role does not serve from.
+
+    `caller` is whom it stands for, who may do nothing from there.
+    """
+
+    def __init__(self, message: str, *, caller: Caller, denied_by: str) -> None:
+        super().__init__(message, deniedBy=denied_by)
+        self.caller = dataclasses.replace(caller, actions=frozenset(), places=())
+
+
+def serving(caller: Caller, role: HeldRole | None, key_ranges: Sequence[str] = ()) -> Caller:
+    """The caller, when the address it comes from lies in its key's ranges, if there are any, and its role's.
+
+    Raises AddressRefused (FORBIDDEN).
+    """
+    address = caller.actor.source_ip
+    if key_ranges and not in_ranges(address, key_ranges):
+        raise AddressRefused(
+            "This API key may not be used from this address. Use it from one of its address ranges.",
+            caller=caller,
+            denied_by="key",
+        )
+    if role is not None and not role.serves_from(address):
+        raise AddressRefused(
+            f"The role {role.name} may not be used from this address. Use it from one of its address ranges.",
+            caller=caller,
+            denied_by="role",
+        )
+    return caller

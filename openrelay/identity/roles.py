@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from openrelay.errors import Forbidden
 from openrelay.identity.addresses import in_ranges
 from openrelay.identity.permissions import BUILTIN_ROLES, EVERYONE, PLATFORM_ACTIONS, actions_of, role_actions
 
@@ -33,15 +32,6 @@ class HeldRole:
     def serves_from(self, address: str) -> bool:
         """Whether its holders may use it from an address."""
         return not self.ip_ranges or in_ranges(address, self.ip_ranges)
-
-    def check_address(self, address: str) -> None:
-        """Refuse an address that it may not be used from. Raises Forbidden (FORBIDDEN)."""
-        if not self.serves_from(address):
-            raise Forbidden(
-                f"The role {self.name} may not be used from this address. Use it from one of its address "
-                "ranges.",
-                deniedBy="role",
-            )
 
 
 @lru_cache(maxsize=256)

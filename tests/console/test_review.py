@@ -207,6 +207,22 @@ def test_a_viewer_is_refused_and_the_attempt_is_noted(world: World) -> None:
     assert (refused.actor, refused.target_id) == (f"user:{world.viewer.pk}", str(reservation.pk))
 
 
+def test_an_operator_elsewhere_than_their_role_serves_from_is_refused_and_it_is_noted(
+    console: Client, world: World
+) -> None:
+    reservation = world.reserve(0)
+    role = factories.role(
+        world.platform, world.operator, ip_ranges=["192.0.2.0/24"], permissions=factories.EVERYTHING
+    )
+    world.operator.memberships.update(role="", custom_role=role)
+    answer = decide(console, reservation, "cancel")
+    assert answer.status_code == 403
+    assert status(reservation) == "active"
+    refused = AuditEvent.objects.get(event="request.refused")
+    assert (refused.actor, refused.target_id) == (f"user:{world.operator.pk}", str(reservation.pk))
+    assert (refused.after["deniedBy"], refused.source_ip) == ("role", "127.0.0.1")
+
+
 def test_a_decision_without_a_token_of_the_form_is_refused(world: World) -> None:
     reservation = world.reserve(0)
     client = Client(enforce_csrf_checks=True)

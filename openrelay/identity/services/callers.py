@@ -13,8 +13,7 @@ from openrelay import clock
 from openrelay.audit.actor import Actor
 from openrelay.errors import Forbidden, Unauthenticated
 from openrelay.identity import secrets
-from openrelay.identity.addresses import in_ranges
-from openrelay.identity.caller import FOREIGN_ORGANIZATION, Caller
+from openrelay.identity.caller import FOREIGN_ORGANIZATION, Caller, serving
 from openrelay.identity.lookups import KeyFacts, SessionFacts, key_by, person_by_id, session_by
 from openrelay.identity.permissions import (
     EVERYONE,
@@ -56,8 +55,8 @@ def authenticate(secret: str, *, source_ip: str, request_id: str) -> Caller:
     `source_ip` is where the request came from. A key's look-up of the last second may serve: what changes
     anything reads it again, in its own transaction.
 
-    Raises Unauthenticated (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden when a key or role is
-    used from an address outside its ranges.
+    Raises Unauthenticated (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), AddressRefused (FORBIDDEN) when a
+    key or role is used from an address outside its ranges.
     """
     if secret.startswith(secrets.API_KEY):
         return _from_key(secrets.digest(secret), source_ip, request_id)
@@ -75,7 +74,7 @@ def console_caller(
     """The caller that a person signed in to the console is, acting in one of their organizations.
 
     Raises Unauthenticated (UNAUTHORIZED) for someone no longer active, Forbidden for an organization not
-    theirs.
+    theirs, AddressRefused (FORBIDDEN) from an address outside their role's ranges.
     """
     person = ask(person_by_id(user_id))
     if person is None:
@@ -158,15 +157,8 @@ def _key_caller(facts: KeyFacts, at: dt.datetime, source_ip: str, request_id: st
         raise Unauthenticated("This API key was revoked. Use another one.", code="REVOKED_API_KEY")
     if facts.expires_at is not None and facts.expires_at <= at:
         raise Unauthenticated("This API key has expired. Use another one.", code="EXPIRED_API_KEY")
-    if facts.ip_ranges and not in_ranges(source_ip, facts.ip_ranges):
-        raise Forbidden(
-            "This API key may not be used from this address. Use it from one of its address ranges.",
-            deniedBy="key",
-        )
-    if facts.maker_role is not None:
-        facts.maker_role.check_address(source_ip)
     ceiling = actions_of(facts.permissions) | EVERYONE
-    return Caller(
+    caller = Caller(
         kind="api_key",
         organization_id=facts.organization_id,
         organization_name=facts.organization_name,
@@ -177,6 +169,7 @@ def _key_caller(facts: KeyFacts, at: dt.datetime, source_ip: str, request_id: st
         key_id=facts.id,
         ceiling=ceiling,
     )
+    return serving(caller, facts.maker_role, facts.ip_ranges)
 
 
 def key_actions(facts: KeyFacts) -> frozenset[str]:
@@ -206,8 +199,7 @@ def _session_caller(
         if organization_id == session.organization_id:
             raise Unauthenticated("You are no longer a member of this session's organization. Sign in again.")
         raise Forbidden(FOREIGN_ORGANIZATION)
-    place.held.check_address(source_ip)
-    return Caller(
+    caller = Caller(
         kind="user",
         organization_id=place.organization_id,
         organization_name=place.organization_name,
@@ -220,3 +212,4 @@ def _session_caller(
         held=place.held,
         places=session.places,
     )
+    return serving(caller, place.held)
