@@ -115,7 +115,7 @@ class OperationView(APIView):
             # It is known whose it is, so the audit log is to know of the attempt. It counts against the limit
             # of the address, not of the credential: who is refused must not use up what others may ask.
             request.caller = refusal.caller  # type: ignore[attr-defined]
-            request.user = None
+            request.user = None  # type: ignore[assignment]
             self.check_throttles(request)
             raise
 
