@@ -83,7 +83,8 @@ def overdue_ids() -> list[UUID]:
 
 
 def give_up_on(workload_id: UUID) -> bool:
-    """Give a workload up that was interrupted for seven days: a VM is stopped, its disk kept; a pod ends.
+    """Give a workload up that was interrupted for seven days: a VM is stopped, its disk kept; a pod ends, as
+    does whatever's node has come to its announced end.
 
     Decided again under its node's lock; returns whether this call did it. Whatever is left of its guest is
     torn down when its node returns.
@@ -100,6 +101,9 @@ def give_up_on(workload_id: UUID) -> bool:
         ).first()
         if workload is None:
             return False
+        if held.over:
+            evict(held, [workload], reason=states.NODE_REMOVED, actor=SYSTEM)
+            return True
         if workload.kind == Workload.Kind.POD:
             evict(held, [workload], reason=states.NODE_LOST, actor=SYSTEM)
             return True

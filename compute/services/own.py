@@ -49,7 +49,7 @@ def on_its_node(
 
 def disk_is_gone(held: LockedNode, workload: Workload) -> bool:
     """Whether the locked node, the workload's, was removed or has come to its announced end."""
-    return _is_gone(held) or workload.status_reason == states.NODE_REMOVED
+    return held.over or workload.status_reason == states.NODE_REMOVED
 
 
 def require_its_node(held: LockedNode, workload: Workload) -> None:
@@ -58,17 +58,11 @@ def require_its_node(held: LockedNode, workload: Workload) -> None:
 
     Raises Conflict INVALID_STATE.
     """
-    if _is_gone(held):
+    if held.over:
         raise Conflict(
             f"The node of {workload.name} has come to its announced end, and it ends with its node. "
             "Create a new one."
         )
-
-
-def _is_gone(held: LockedNode) -> bool:
-    # From its announced end on a node is gone, whether or not a task has removed it yet.
-    node = held.node
-    return node.removed_at is not None or (node.terminate_at is not None and node.terminate_at <= held.at)
 
 
 def refuse_state(workload: Workload, what: str, needed: str) -> Conflict:

@@ -15,13 +15,14 @@ from compute import states
 from compute.models import AgentState, FlaggedReport, Occupancy, Run, Workload
 from compute.services.claims import close, give_up, let_waiting_deploy
 from compute.services.draining import leaving_reason
+from compute.services.eviction import evict
 from compute.services.guests import note_guests
 from compute.services.pods_recovery import lost_its_job, reason_of_a_failed_start, resubmit
 from compute.services.transitions import move
 from nodes.models import Node
 from nodes.services.locking import LockedNode, locked
 from openrelay import clock
-from openrelay.audit.services.record import Actor, record
+from openrelay.audit.services.record import SYSTEM, Actor, record
 
 # What becomes of a workload that should run, by what its agent says of its guest's end.
 _ENDINGS = {
@@ -96,7 +97,7 @@ def take_report(*, node: Node, report: Report, actor: Actor) -> Taken:
             returned = [
                 guest.run_id
                 for guest in report.guests
-                if guest.run_id in runs and _apply(runs[guest.run_id], guest, report.sequence, actor, held.at)
+                if guest.run_id in runs and _apply(held, runs[guest.run_id], guest, report.sequence, actor)
             ]
             let_waiting_deploy(held.node, actor=actor, at=held.at)
             flag = _oddities(node, report, runs, returned)
@@ -153,7 +154,7 @@ def _differs(run: Run, guest: Guest) -> bool:
     return run.observed != guest.state or run.message != guest.message[:300]
 
 
-def _apply(run: Run, guest: Guest, sequence: int, actor: Actor, at: datetime) -> bool:
+def _apply(held: LockedNode, run: Run, guest: Guest, sequence: int, actor: Actor) -> bool:
     """Take what is said of one run, under its node's lock; returns whether a run that was over turned up
     again.
     """
@@ -161,27 +162,33 @@ def _apply(run: Run, guest: Guest, sequence: int, actor: Actor, at: datetime) ->
         return False
     returned = run.closed_at is not None
     Run.objects.filter(pk=run.pk).update(
-        observed=guest.state, observed_at=at, observed_sequence=sequence, message=guest.message[:300]
+        observed=guest.state, observed_at=held.at, observed_sequence=sequence, message=guest.message[:300]
     )
     if returned:
-        _reopen(run, actor, at)
+        _reopen(run, actor, held.at)
         return True
     if guest.state in Run.ENDED:
-        close(run, by=Occupancy.AGENT, at=at)
+        close(run, by=Occupancy.AGENT, at=held.at)
     if run.desired == Run.Desired.RUNNING:
-        _follow(run, guest, actor, at)
+        _follow(held, run, guest, actor)
     return False
 
 
-def _follow(run: Run, guest: Guest, actor: Actor, at: datetime) -> None:
-    """Bring the workload to what its guest is."""
-    workload = run.workload
+def _follow(held: LockedNode, run: Run, guest: Guest, actor: Actor) -> None:
+    """Bring the workload to what its guest is. Once its node's end has come it is to become nothing but
+    terminated, as what still runs there is by the node's removal.
+    """
+    workload, at = run.workload, held.at
+    if held.over:
+        if guest.state in Run.ENDED:
+            evict(held, [workload], reason=states.NODE_REMOVED, actor=SYSTEM)
+        return
     if guest.state in Run.LIVE and workload.status == states.PENDING:
         move(workload, states.DEPLOYING, reason="", actor=actor, at=at)
     if guest.state == Run.Observed.RUNNING and workload.status in (states.DEPLOYING, states.INTERRUPTED):
         move(workload, states.RUNNING, reason=leaving_reason(run.node), actor=actor, at=at)
     if guest.state in Run.ENDED and lost_its_job(workload, guest.state):
-        resubmit(LockedNode(run.node, at), run, actor=actor)
+        resubmit(held, run, actor=actor)
     elif guest.state in Run.ENDED and workload.status in states.HOLDING:
         target, reason = _ENDINGS[Run.Observed(guest.state)]
         if target == states.STOPPED and not states.may(workload.status, target):

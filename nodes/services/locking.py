@@ -51,6 +51,12 @@ class LockedNode:
     read: Any = None
     closing: bool = False
 
+    @property
+    def over(self) -> bool:
+        """Whether the node was removed or has come to its announced end, whoever has noticed."""
+        node = self.node
+        return node.removed_at is not None or (node.terminate_at is not None and node.terminate_at <= self.at)
+
 
 @contextmanager
 def locked(node_id: UUID) -> Iterator[LockedNode]:

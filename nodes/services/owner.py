@@ -14,8 +14,7 @@ from openrelay.errors import Invalid
 
 def require_enrolled(held: LockedNode) -> None:
     """Raise Invalid NODE_DECOMMISSIONED for a node that was removed, or whose announced end has come."""
-    node = held.node
-    if node.removed_at is not None or (node.terminate_at is not None and node.terminate_at <= held.at):
+    if held.over:
         raise Invalid(
             "The node was removed, and can no longer be changed. Enrol it again to bring it back.",
             code="NODE_DECOMMISSIONED",

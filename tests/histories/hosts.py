@@ -141,6 +141,10 @@ class Hosts(Contracts):
                 self.leases.pop(workload.id, None)
         if not run.wanted:
             return
+        if self.gone(self.nodes[run.node]):
+            if state in ENDED and workload.status in UP:
+                self.end(workload, "terminated", "node_removed")
+            return
         if state in LIVE:
             if workload.status == "pending":
                 workload.status, workload.reason = "deploying", ""
@@ -268,7 +272,10 @@ class Hosts(Contracts):
         for workload in self.workloads.values():
             since = workload.interrupted
             if workload.status == "interrupted" and since is not None and since <= self.now - GIVE_UP:
-                self.end(workload, "stopped" if workload.kind == VM else "terminated", "node_lost")
+                if self.gone(self.nodes[workload.node]):
+                    self.end(workload, "terminated", "node_removed")
+                else:
+                    self.end(workload, "stopped" if workload.kind == VM else "terminated", "node_lost")
         for node in self.nodes.values():
             if not node.removed and self.gone(node):
                 self._remove(node)

@@ -7,7 +7,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from compute import tasks
-from compute.models import Workload
+from compute.models import UsageSession, Workload
 from compute.services import interruption
 from nodes.models import Node
 from openrelay.audit.models import AuditEvent
@@ -15,7 +15,7 @@ from openrelay.clock import rfc3339
 from openrelay.errors import Invalid
 from openrelay.identity.models import Organization
 from tests import factories
-from tests.compute.conftest import World, refused, state
+from tests.compute.conftest import World, consistent, refused, state
 from tests.provider.conftest import Provider, events
 
 pytestmark = pytest.mark.django_db
@@ -192,6 +192,58 @@ def test_what_is_on_a_node_at_its_end_is_not_saved_by_stopping_it_before_a_task_
         refused(api.post(f"/v1/vms/{vm.pk}/{verb}"), 409, "INVALID_STATE", "vm")
     assert state(vm)[0] == status
     tasks.sweep_leaving_nodes()
+    assert state(vm) == ("terminated", "node_removed")
+
+
+@pytest.mark.parametrize("word", ["stopped", "failed", "gone", "never-started"])
+@pytest.mark.parametrize("was", ["deploying", "running", "interrupted"])
+def test_what_ends_by_itself_once_its_nodes_end_has_come_ends_with_its_node(
+    provider: Provider, world: World, clock: Any, was: str, word: str
+) -> None:
+    clock.freeze()
+    node = provider.interruptible()
+    vm = world.vm(world.provider, nodeId=str(node.pk))
+    if was != "deploying":
+        world.says((vm, "running"), node=node)
+    if was == "interrupted":
+        clock.advance(200)
+        assert interruption.interrupt_lost(node.pk) == [vm]
+    provider.offboard(node, noticeSeconds=60)
+    clock.advance(60)
+    world.says((vm, word), node=node)
+    assert state(vm) == ("terminated", "node_removed")
+    assert events(vm)[-1] == "vm.terminated"
+    tasks.sweep_leaving_nodes()
+    assert state(vm) == ("terminated", "node_removed")
+    assert events(vm).count("vm.terminated") == 1
+    consistent()
+
+
+@pytest.mark.parametrize("word", ["starting", "running"])
+def test_nothing_comes_to_run_once_its_nodes_end_has_come(
+    provider: Provider, world: World, clock: Any, word: str
+) -> None:
+    clock.freeze()
+    node = provider.interruptible()
+    vm = world.vm(world.provider, nodeId=str(node.pk))
+    provider.offboard(node, noticeSeconds=60)
+    clock.advance(60)
+    world.says((vm, word), node=node)
+    assert state(vm) == ("deploying", "")
+    assert not UsageSession.objects.exists()
+
+
+def test_what_is_given_up_once_its_nodes_end_has_come_ends_with_its_node(
+    provider: Provider, world: World, clock: Any
+) -> None:
+    clock.freeze()
+    Organization.objects.filter(pk=world.provider.pk).update(leave_notices_enabled=True)
+    vm = world.running(world.provider, nodeId=str(world.node.pk))
+    clock.advance(200)
+    assert interruption.interrupt_lost(world.node.pk) == [vm]
+    provider.notice(noticeSeconds=7 * 86400 - 60)
+    clock.advance(7 * 86400)
+    assert interruption.give_up_on(vm.pk)
     assert state(vm) == ("terminated", "node_removed")
 
 
