@@ -1,9 +1,35 @@
 """Whether an organization may start what it is billed for."""
 
-from compute.services.burn import FLOOR_CENTS, spent
+from typing import Any
+from uuid import UUID
+
+from compute.services.burn import FLOOR_CENTS, spent, spent_cents
 from openrelay.errors import Conflict
 from openrelay.identity.accounts import ACTIVE
 from openrelay.identity.caller import Caller
+from openrelay.rows import Reading
+
+
+def account_of(organization_id: UUID) -> Reading:
+    """How the organization stands now, for `require_means`: summed up only where it has a balance."""
+    cents = spent_cents(organization_id)
+    return Reading(
+        "(SELECT json_build_array(account_status, balance_cents,"  # noqa: S608  (constants)
+        f" CASE WHEN balance_cents IS NOT NULL THEN {cents.sql} END)"
+        " FROM identity_organization WHERE id = %s::uuid)",
+        (*cents.params, organization_id),
+    )
+
+
+def require_means(found: list[Any]) -> None:
+    """Refuse what would be billed, by what `account_of` found, before anybody looks for room.
+
+    It is decided again under the lock of a node. Raises Conflict ACCOUNT_RESTRICTED or INSUFFICIENT_BALANCE.
+    """
+    status, balance, cents = found
+    _require_status(status)
+    if balance is not None:
+        _require_left(balance - int(cents))
 
 
 def require_active(caller: Caller) -> None:
@@ -11,12 +37,7 @@ def require_active(caller: Caller) -> None:
 
     Raises Conflict ACCOUNT_RESTRICTED.
     """
-    if caller.account.status != ACTIVE:
-        raise Conflict(
-            f"The account of your organization is {caller.account.status}, so nothing new is started for it. "
-            "What runs goes on. Ask an operator.",
-            code="ACCOUNT_RESTRICTED",
-        )
+    _require_status(caller.account.status)
 
 
 def require_balance(caller: Caller) -> None:
@@ -26,12 +47,23 @@ def require_balance(caller: Caller) -> None:
     query. Raises Conflict INSUFFICIENT_BALANCE.
     """
     balance = caller.account.balance_cents
-    if balance is None:
-        return
-    left = balance - spent(caller.organization_id).cents
-    if left <= FLOOR_CENTS:
+    if balance is not None:
+        _require_left(balance - spent(caller.organization_id).cents)
+
+
+def _require_status(status: str) -> None:
+    if status != ACTIVE:
         raise Conflict(
-            f"Your organization has {left} cents left, and nothing that is billed is started at "
+            f"The account of your organization is {status}, so nothing new is started for it. "
+            "What runs goes on. Ask an operator.",
+            code="ACCOUNT_RESTRICTED",
+        )
+
+
+def _require_left(cents: int) -> None:
+    if cents <= FLOOR_CENTS:
+        raise Conflict(
+            f"Your organization has {cents} cents left, and nothing that is billed is started at "
             f"{FLOOR_CENTS} or below. Add to its balance first.",
             code="INSUFFICIENT_BALANCE",
         )

@@ -11,17 +11,16 @@ from compute.models import UsageSession, Workload
 from compute.services.sessions import hourly_cents, open_session_of
 from openrelay import clock
 from openrelay.identity.models import Organization
+from openrelay.rows import Reading
 
 # At or below this an organization has nothing left to spend.
 FLOOR_CENTS = 0
 
 # Cents are counted down once, over all sessions: of many short ones no second is lost.
-_ORG = """
-SELECT coalesce(floor(sum(
-           extract(epoch FROM coalesce(ended_at, {now}) - started_at) * cents_per_hour) / 3600), 0),
-       coalesce(sum(cents_per_hour) FILTER (WHERE ended_at IS NULL), 0)
-FROM compute_usagesession WHERE organization_id = %s AND NOT non_billable
+_CENTS = """
+coalesce(floor(sum(extract(epoch FROM coalesce(ended_at, {now}) - started_at) * cents_per_hour) / 3600), 0)
 """
+_BILLED = "FROM compute_usagesession WHERE organization_id = %s::uuid AND NOT non_billable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,20 @@ class Spent:
 def spent(organization_id: UUID) -> Spent:
     """What the organization has spent, over all its usage sessions, now."""
     with connection.cursor() as cursor:
-        cursor.execute(_ORG.format(now=settings.CLOCK_SQL), [organization_id])
+        cursor.execute(
+            f"SELECT {_cents()}, coalesce(sum(cents_per_hour) FILTER (WHERE ended_at IS NULL), 0) {_BILLED}",
+            [organization_id],
+        )
         return Spent(*(int(value) for value in cursor.fetchone()))
+
+
+def spent_cents(organization_id: UUID) -> Reading:
+    """What `spent` says of the cents, to be read along with something else."""
+    return Reading(f"(SELECT {_cents()} {_BILLED})", (organization_id,))
+
+
+def _cents() -> str:
+    return _CENTS.format(now=settings.CLOCK_SQL)
 
 
 def burn(workload: Workload) -> Burn:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from compute.capacity import DISK_GB, Shape
 from compute.models import ResourceSize, Workload
+from compute.services.accounts import account_of, require_means
 from compute.services.cpu_hosts import could_ever, pages
 from compute.services.cpu_place import place_cpu
 from compute.services.cpu_room import CpuWanted
@@ -33,7 +34,8 @@ def create_cpu_vm(*, caller: Caller, request: "VmRequest", once: Once = NO_KEY) 
     least in the way of GPUs on; in `preferred_regions` only, unless `allow_fallback`.
 
     Raises Invalid VALIDATION_ERROR, UNKNOWN_NODE, NODE_DECOMMISSIONED or VM_SHAPE_NOT_PLACEABLE for what can
-    never be; Unavailable INSUFFICIENT_HOST_CAPACITY for what cannot be now.
+    never be; Conflict ACCOUNT_RESTRICTED or INSUFFICIENT_BALANCE; Unavailable INSUFFICIENT_HOST_CAPACITY for
+    what cannot be now.
     """
     wanted = _resolve(caller, request)
     if request.node_id is not None:
@@ -62,7 +64,11 @@ def _resolve(caller: Caller, request: "VmRequest") -> CpuWanted:
     template = template_for(
         request.template_id, model_id=None, gpu_count=0, image_url=request.details.get("image_url")
     )
-    (keys,) = quick.read(keys_of(caller.organization_id, request.ssh_key_ids))
+    account, keys = quick.read(
+        account_of(caller.organization_id), keys_of(caller.organization_id, request.ssh_key_ids)
+    )
+    if request.node_id is None:
+        require_means(account)
     return CpuWanted(
         name=request.name,
         size=size.slug,

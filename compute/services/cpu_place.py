@@ -25,10 +25,10 @@ def place_cpu(held: LockedNode, caller: Caller, wanted: CpuWanted, *, named: boo
     """
     if named and (refusal := refuse_named(held, caller)) is not None:
         return refusal
+    require_balance(caller)
     refusal = refuse_cpu(held, caller.organization_id, wanted, named=named)
     if refusal is not None:
         return refusal
-    require_balance(caller)
     if wanted.again is not None:
         return start_cpu_again(held, caller, wanted.again)
     return _write(held, caller, wanted, named=named)

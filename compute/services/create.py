@@ -9,6 +9,7 @@ from compute.capacity import largest_guest_mb
 from compute.models import Tier, Workload
 from compute.placement import counts, sums
 from compute.services import pool
+from compute.services.accounts import account_of, require_means
 from compute.services.cpu_create import create_cpu_vm
 from compute.services.fits import best_fits
 from compute.services.news import ask_along
@@ -93,9 +94,12 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
     )
     org = caller.organization_id
     # What is news of the pool comes with the rest, whether or not it will be needed.
-    (keys, sold), news = ask_along(
-        org, request.tier, keys_of(org, request.ssh_key_ids), sold_at(request.tier, model_id)
+    (account, keys, sold), news = ask_along(
+        org, request.tier, account_of(org), keys_of(org, request.ssh_key_ids), sold_at(request.tier, model_id)
     )
+    # On a node that it names it may have what it is not billed for.
+    if request.node_id is None:
+        require_means(account)
     return Wanted(
         name=request.name,
         gpu_count=gpu_count,

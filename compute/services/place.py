@@ -8,6 +8,7 @@ from compute.models import Run, Workload
 from compute.services.accounts import require_balance
 from compute.services.eviction import evict
 from compute.services.pods_admission import connect, refuse
+from compute.services.prices import is_free
 from compute.services.room import Refusal, Room, Wanted, find_room
 from compute.services.transitions import facts, move
 from compute.services.writing import insert, insert_run
@@ -56,12 +57,11 @@ def place(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> W
     refusal = refuse_named(held, caller) if named and wanted.again is None else None
     if refusal is not None:
         return refusal
-    room = find_room(held, caller.organization_id, wanted, named=named)
+    room = affordable_room(held, caller, wanted, named=named)
     if isinstance(room, Refusal):
         return room
     if wanted.again is not None:
         return start_again(held, caller, wanted.again, room)
-    _afford(held, caller, room)
     pk = new_id()
     if wanted.pod and (refusal := refuse(held, caller.organization_id, room.choice.model_id, pk)) is not None:
         return refusal
@@ -85,13 +85,40 @@ def refuse_named(held: LockedNode, caller: Caller) -> Refusal | None:
     return None
 
 
+def affordable_room(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> Room | Refusal:
+    """What `find_room` finds for the caller, who has to have something left to pay with.
+
+    A provider on its own node under its own reservation is not billed, so it is not known before what room
+    there is. Raises Conflict INSUFFICIENT_BALANCE.
+    """
+    perhaps_free = named and _has_its_own(held, caller)
+    if not perhaps_free:
+        require_balance(caller)
+    room = find_room(held, caller.organization_id, wanted, named=named)
+    if perhaps_free and isinstance(room, Room):
+        holds = [hold_id for _, hold_id in room.rights]
+        if not is_free(caller.organization_id, held.node.organization_id, holds):
+            require_balance(caller)
+    return room
+
+
+def _has_its_own(held: LockedNode, caller: Caller) -> bool:
+    """Whether the locked node is the caller's own and has something that is reserved to it. Asked only of
+    those whose balance counts.
+    """
+    return (
+        caller.account.balance_cents is not None
+        and held.node.organization_id == caller.organization_id
+        and bool(_pinned(caller, held.node, held.at))
+    )
+
+
 def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room) -> Workload:
     """Give a stopped or failed workload that room on the locked node and have it deploy, by a new run.
 
-    Raises Conflict INVALID_STATE when it is neither any more, INSUFFICIENT_BALANCE; Unavailable
-    INSUFFICIENT_IP_CAPACITY for a pod that its node's fabric has no address for.
+    Raises Conflict INVALID_STATE when it is neither any more; Unavailable INSUFFICIENT_IP_CAPACITY for a pod
+    that its node's fabric has no address for.
     """
-    _afford(held, caller, room)
     node, at = held.node, held.at
     if workload.kind == Workload.Kind.POD and not connect(held, workload.organization_id, workload.pk):
         raise Unavailable(
@@ -130,15 +157,6 @@ def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room
     )
     insert_run(workload, (number or 0) + 1, room.rights, at)
     return workload
-
-
-def _afford(held: LockedNode, caller: Caller, room: Room) -> None:
-    """Refuse what the caller would be billed for and has nothing left to pay with; a provider on its own node
-    under its own reservation is not billed.
-    """
-    if held.node.organization_id == caller.organization_id and all(hold for _, hold in room.rights):
-        return
-    require_balance(caller)
 
 
 def _preempt(held: LockedNode, caller: Caller, room: Room) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from compute.capacity import VOLUME_GB
 from compute.models import Tier, Workload
+from compute.services.accounts import account_of, require_means
 from compute.services.create import VmRequest, in_the_pool, model_of
 from compute.services.pods_image import why_not_an_image
 from compute.services.prices import sold_at
@@ -47,8 +48,8 @@ def create_pod(*, caller: Caller, request: PodRequest, once: Once = NO_KEY) -> W
     can give it what it needs. Without a model it gets whichever is sold and fits best.
 
     Raises Invalid VALIDATION_ERROR, COMPUTE_CLASS_RETIRED, GPU_COUNT_NOT_ALLOCATABLE or POD_ADMISSION_FAILED
-    for what can never be; Unavailable INSUFFICIENT_GPU_CAPACITY, INSUFFICIENT_HOST_CAPACITY or
-    INSUFFICIENT_IP_CAPACITY for what cannot be now.
+    for what can never be; Conflict ACCOUNT_RESTRICTED or INSUFFICIENT_BALANCE; Unavailable
+    INSUFFICIENT_GPU_CAPACITY, INSUFFICIENT_HOST_CAPACITY or INSUFFICIENT_IP_CAPACITY for what cannot be now.
     """
     if request.compute_class == INTERRUPTIBLE:
         raise Invalid(
@@ -59,9 +60,12 @@ def create_pod(*, caller: Caller, request: PodRequest, once: Once = NO_KEY) -> W
         raise Invalid(f"image {why}. Give a reference such as ghcr.io/acme/trainer:1.4.")
     name = request.name or f"pod-{secrets.token_hex(4)}"
     model_id = model_of(request.gpu_model_id)
-    keys, sold = quick.read(
-        keys_of(caller.organization_id, request.ssh_key_ids), sold_at(Tier.COMMUNITY, model_id)
+    account, keys, sold = quick.read(
+        account_of(caller.organization_id),
+        keys_of(caller.organization_id, request.ssh_key_ids),
+        sold_at(Tier.COMMUNITY, model_id),
     )
+    require_means(account)
     wanted = Wanted(
         name=name,
         gpu_count=request.gpu_count,

@@ -1,5 +1,6 @@
 """What workloads cost by the hour."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -126,6 +127,15 @@ def sold_at(tier: str, gpu_model_id: UUID | None) -> Reading:
 def size_rate(slug: str) -> int | None:
     """The cents of an hour of a VM of that size, or None where there is no such size."""
     return ResourceSize.objects.filter(slug=slug).values_list("cents_per_hour", flat=True).first()
+
+
+def is_free(organization_id: UUID, owner_id: UUID, holds: Collection[UUID | None]) -> bool:
+    """Whether an organization is not billed for a workload on a node of that owner: a provider on its own
+    node, under its own reservations.
+
+    `holds` has for each of the units the hold by whose audience it is had, None for one open to others too.
+    """
+    return owner_id == organization_id and bool(holds) and None not in holds
 
 
 def listed(organization_id: UUID) -> list[ListedPrice]:

@@ -17,10 +17,10 @@ from compute.services.create import VmRequest, in_the_pool
 from compute.services.draining import leaving_reason
 from compute.services.node_facts import NodeUnit, node_facts
 from compute.services.own import disk_is_gone, find, on_its_node, refuse_state, require_its_node
-from compute.services.place import start_again
+from compute.services.place import affordable_room, start_again
 from compute.services.pods_admission import admit, require_online
 from compute.services.prices import sold_at
-from compute.services.room import Refusal, Wanted, find_room, options_for
+from compute.services.room import Refusal, Wanted, options_for
 from compute.services.transitions import move
 from nodes.models import GpuUnit
 from nodes.services.locking import LockedNode
@@ -77,7 +77,10 @@ def restart(*, caller: Caller, workload_id: UUID) -> Workload:
                 raise Conflict(
                     f"The node of {workload.name} was removed, and it ends with its node. Create a new one."
                 )
-            if not elsewhere:
+            if elsewhere:
+                require_active(now)
+                require_balance(now)
+            else:
                 _take_back(held, now, workload, rules)
         else:
             raise refuse_state(workload, "restart", "running, stopped or failed")
@@ -149,15 +152,15 @@ def _take_back(held: LockedNode, caller: Caller, workload: Workload, rules: Rule
     # The node is given by the disk, so what is reserved to the caller there serves as if it were named.
     if not workload.gpu_count:
         cpu = wanted_again(workload, disk_is_there=True)
+        require_balance(caller)
         refusal = refuse_cpu(held, workload.organization_id, cpu, named=True)
         if refusal is not None:
             short = _too_little(refusal) if refusal.short else f"{refusal.sentence}."
             raise _node_busy(workload, rules, short)
-        require_balance(caller)
         start_cpu_again(held, caller, workload)
         return
     wanted = _wanted(workload, rules)
-    room = find_room(held, workload.organization_id, wanted, named=True)
+    room = affordable_room(held, caller, wanted, named=True)
     if isinstance(room, Refusal):
         raise _node_busy(workload, rules, _short(held, workload, wanted, room))
     start_again(held, caller, workload, room)

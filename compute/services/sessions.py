@@ -12,7 +12,7 @@ from django.db.models import F, OuterRef, Subquery, Value
 from django.db.models.functions import Greatest, Least
 
 from compute.models import Claim, Run, UsageSession, UsageUnit, Workload
-from compute.services.prices import rate, size_rate
+from compute.services.prices import is_free, rate, size_rate
 from nodes.models import HoldUnit, Node
 from nodes.querysets import OFFLINE_GRACE
 from openrelay.ids import new_id
@@ -61,9 +61,7 @@ def open_sessions(workloads: Sequence[Workload], at: datetime) -> None:
             gpu_count=workload.gpu_count,
             resource_size=workload.resource_size,
             cents_per_hour=cents or 0,
-            non_billable=owner_id == workload.organization_id
-            and bool(mine)
-            and all(row.hold_id is not None for row in mine),
+            non_billable=is_free(workload.organization_id, owner_id, [row.hold_id for row in mine]),
             started_at=at,
         )
         sessions.append(session)

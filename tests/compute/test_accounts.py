@@ -9,6 +9,7 @@ from rest_framework.test import APIClient
 
 from compute.models import Claim, UsageSession, Workload
 from compute.services import accounts, burn
+from nodes.models import Node
 from openrelay import clock as database_clock
 from openrelay.audit.actor import OPERATOR
 from openrelay.identity.models import Organization
@@ -79,6 +80,43 @@ def test_nothing_is_started_and_what_runs_goes_on(
         assert act(world, workload, "restart").status_code == 200
     assert world.ask(world.buyer).status_code == 200
     consistent()
+
+
+@pytest.mark.parametrize(
+    ("worse", "why"),
+    [({"account_status": "suspended"}, SUSPENDED), ({"balance_cents": 0}, SPENT)],
+)
+def test_an_account_is_judged_before_there_is_room_for_it(
+    world: World, worse: dict[str, Any], why: tuple[Any, ...]
+) -> None:
+    """That there is no room, now or ever, is not what keeps it from starting anything."""
+    pods = Pods(world, pod_node(world.provider))
+    small = {"gpuCount": None, "resourceSize": "cpu-small"}
+    idle, bare, pod = stopped(world), stopped(world, **small), pods.stopped()
+    gone = stopped(world)
+    Workload.objects.filter(pk=gone.pk).update(status_reason="node_removed")
+    world.reserve(0, 1)
+    set_to(world.tenant, **worse)
+    set_to(world.buyer, **worse)
+    set_to(world.provider, **worse)
+    here = str(world.node.pk)
+    Node.objects.update(owner_hold="maintenance")
+    for answer in (
+        world.ask(world.buyer),
+        world.ask(world.buyer, gpuCount=64),
+        world.ask(world.buyer, tier="spot"),
+        world.ask(world.buyer, **small),
+        pods.ask(),
+        world.ask(world.tenant, nodeId=here),
+        world.ask(world.tenant, nodeId=here, **small),
+        world.ask(world.provider, nodeId=here),
+        *(act(world, workload, "restart") for workload in (idle, bare, pod, gone)),
+    ):
+        refused(answer, *why)
+    # Who may have what it is not billed for there is told of the room instead.
+    set_to(world.provider, account_status="active")
+    World(world.node, world.provider, world.provider, world.buyer).reserve(2)
+    refused(world.ask(world.provider, nodeId=here), 503, "INSUFFICIENT_GPU_CAPACITY")
 
 
 def test_a_balance_is_what_is_left_of_it(world: World, clock: Clock) -> None:
