@@ -128,6 +128,22 @@ class OpenFilter(LookupFilter):
     choices_from = (("True", "open"), ("False", "closed"))
 
 
+class OverdueFilter(LookupFilter):
+    """Runs by what was reported as taking too long, and still does."""
+
+    title = "overdue"
+    parameter_name = "overdue"
+    choices_from = (("start", "its start"), ("teardown", "its teardown"))
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        match self.value():
+            case "start":
+                return queryset.filter(pk__in=Run.objects.starts_overdue())
+            case "teardown":
+                return queryset.filter(pk__in=Run.objects.teardowns_overdue())
+        return queryset
+
+
 class OccupancyInline(FactsInline):
     """The units that a run may be on."""
 
@@ -159,6 +175,7 @@ class RunAdmin(FactsAdmin):
     list_display_links = ("number",)
     list_filter = (
         OpenFilter,
+        OverdueFilter,
         ("node", AutocompleteSelectFilter),
         ("overdue_reported_at", RangeDateTimeFilter),
         ("stuck_reported_at", RangeDateTimeFilter),

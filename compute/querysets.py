@@ -77,6 +77,14 @@ class RunQuerySet(models.QuerySet[Any]):
         """Open runs that the platform wants gone."""
         return self.open().filter(desired="gone")
 
+    def starts_overdue(self) -> Self:
+        """Runs reported as not coming up, whose workload still deploys."""
+        return self.wanted().filter(stuck_reported_at__isnull=False, workload__status="deploying")
+
+    def teardowns_overdue(self) -> Self:
+        """Runs reported as not ended, that their node still does not say ended."""
+        return self.being_torn_down().filter(overdue_reported_at__isnull=False)
+
 
 class ClaimQuerySet(models.QuerySet[Any]):
     """Claims."""

@@ -75,6 +75,7 @@ MIDDLEWARE = [
 # What only the console needs; the API has neither cookies nor forms, and does not pay for them.
 CONSOLE_MIDDLEWARE = [
     "openrelay.console.middleware.ContentPolicy",
+    "openrelay.console.middleware.WithoutNul",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -6,6 +6,7 @@ from operator import or_
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import Count, IntegerField, Model, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -94,7 +95,7 @@ class FactsAdmin(_ReadOnly, ModelAdmin):
         wanted = parse_id(search_term.strip().lower())
         if wanted is not None and self.id_fields:
             return queryset.filter(reduce(or_, (Q(**{field: wanted}) for field in self.id_fields))), True
-        return super().get_search_results(request, queryset, search_term.replace("\x00", ""))
+        return super().get_search_results(request, queryset, search_term)
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
@@ -126,5 +127,11 @@ class LookupFilter(DropdownFilter):
         return self.choices_from
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The rows that have the chosen value; for a field of `__isnull`, "True" or "False" is chosen."""
         wanted = self.value()
-        return queryset.filter(**{self.field or self.parameter_name: wanted}) if wanted else queryset
+        if not wanted:
+            return queryset
+        if wanted not in dict(self.choices_from):
+            raise IncorrectLookupParameters(f"{self.title}: {wanted}")
+        field = self.field or self.parameter_name
+        return queryset.filter(**{field: wanted == "True" if field.endswith("__isnull") else wanted})

@@ -1,4 +1,4 @@
-"""What console pages tell the browser to refuse."""
+"""What console pages tell the browser to refuse, and what they do not let through."""
 
 from collections.abc import Callable
 
@@ -36,3 +36,14 @@ class ContentPolicy:
             response.headers.setdefault("Content-Security-Policy", POLICY)
             response.headers.setdefault("Cache-Control", "no-store")
         return response
+
+
+class WithoutNul:
+    """Takes NUL out of the query of a console page: PostgreSQL takes it in no text, so nothing has it."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        request.META["QUERY_STRING"] = request.META.get("QUERY_STRING", "").replace("%00", "")
+        return self.get_response(request)

@@ -37,8 +37,10 @@ def overview(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         spot=Count("pk", filter=Q(status="running", tier="spot")),
     )
     flagged = AgentState.objects.exclude(flag="").count()
-    overdue = Run.objects.being_torn_down().filter(overdue_reported_at__isnull=False).count()
+    starts, teardowns = Run.objects.starts_overdue().count(), Run.objects.teardowns_overdue().count()
     reservations = reverse("admin:reservations_reservation_changelist")
+    workloads = f"{reverse('admin:compute_workload_changelist')}?status=running"
+    runs = reverse("admin:compute_run_changelist")
     context["title"] = "Overview"
     context["figures"] = (
         _figure("Needs review", review, reverse("admin:reservations_reservation_queue"), bad=review > 0),
@@ -47,20 +49,16 @@ def overview(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         _figure(
             "Nodes online", f"{online} of {nodes}", reverse("admin:nodes_node_changelist"), bad=online < nodes
         ),
-        _figure("Workloads running", running["running"], reverse("admin:compute_workload_changelist")),
-        _figure("of them spot", running["spot"], f"{reverse('admin:compute_workload_changelist')}?tier=spot"),
+        _figure("Workloads running", running["running"], workloads),
+        _figure("of them spot", running["spot"], f"{workloads}&tier=spot"),
         _figure(
             "Agents flagged",
             flagged,
             f"{reverse('admin:compute_agentstate_changelist')}?flagged=False",
             bad=flagged > 0,
         ),
-        _figure(
-            "Teardowns overdue",
-            overdue,
-            f"{reverse('admin:compute_run_changelist')}?open=True",
-            bad=overdue > 0,
-        ),
+        _figure("Starts overdue", starts, f"{runs}?overdue=start", bad=starts > 0),
+        _figure("Teardowns overdue", teardowns, f"{runs}?overdue=teardown", bad=teardowns > 0),
     )
     reports = InventoryReport.objects.exclude(flagged="").select_related("node").defer("content")
     context["flagged_reports"] = list(reports[:5])
