@@ -199,6 +199,14 @@ def test_every_choice_of_every_filter_can_be_made(world: World, model: type[mode
                     listed(world, model, **{name: value})
 
 
+def test_an_empty_list_says_why_it_is_empty(console: Client, world: World) -> None:
+    url = list_of(Reservation)
+    assert "There are no reservations yet." in console.get(url).content.decode()
+    world.reserve(0)
+    for chosen in ("q=nowhere", "status=cancelled"):
+        assert "No reservations match." in console.get(f"{url}?{chosen}").content.decode()
+
+
 def test_nul_in_a_filter_breaks_nothing(console: Client) -> None:
     for model, named in ((Reservation, "contract_ref__icontains"), (AuditEvent, "event__icontains")):
         assert console.get(f"{list_of(model)}?{named}=%00a").status_code == 200
