@@ -29,6 +29,6 @@ class ReasonForm(forms.Form):
         max_length=500,
         label="Reason",
         help_text="Kept in the audit log.",
-        widget=forms.Textarea(attrs={"rows": 3}),
+        widget=forms.Textarea(attrs={"rows": 3, "class": "or-input"}),
         error_messages={"required": "Say why. The audit log keeps it."},
     )

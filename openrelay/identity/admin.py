@@ -1,15 +1,17 @@
-"""Organizations, people, memberships, keys and sessions, to look at."""
+"""Organizations, people, memberships, keys and sessions, to look at and to decide on."""
 
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import Case, Count, Q, QuerySet, Value, When
 from django.http import HttpRequest
+from django.urls import URLPattern
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, BooleanRadioFilter
 from unfold.decorators import display
 
 from openrelay.clock import Now
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter
+from openrelay.identity.admin_decisions import MembershipDecisions, SessionDecisions, links_to
 from openrelay.identity.models import ApiKey, Membership, Organization, Role, SessionToken, User
 from openrelay.identity.permissions import BUILTIN_ROLES
 from openrelay.identity.roles import builtin
@@ -128,6 +130,7 @@ class UserAdmin(FactsAdmin):
 class MembershipAdmin(FactsAdmin):
     """Who is in which organization, as what."""
 
+    readonly_fields = ("decide",)
     list_display = ("user", "organization", "held", "invited_at", "joined_at")
     list_filter = (("organization", AutocompleteSelectFilter), RoleFilter)
     list_select_related = ("user", "organization", "custom_role")
@@ -135,9 +138,16 @@ class MembershipAdmin(FactsAdmin):
     ordering = ("organization__name", "user__email")
     id_fields = ("pk", "user", "organization", "custom_role")
 
+    def get_urls(self) -> list[URLPattern]:
+        return [*MembershipDecisions(self).urls(), *super().get_urls()]
+
     @display(description="role", ordering="role")
     def held(self, row: Any) -> str:
         return _held(row)
+
+    @display(description="decide")
+    def decide(self, row: Any) -> str:
+        return links_to(MembershipDecisions.PAGES, row.pk)
 
 
 @admin.register(Role)
@@ -196,6 +206,7 @@ class ApiKeyAdmin(FactsAdmin):
 class SessionTokenAdmin(FactsAdmin):
     """Sessions of people at the API."""
 
+    readonly_fields = ("decide",)
     list_display = ("user", "organization", "state", "created_at", "expires_at")
     list_filter = (("organization", AutocompleteSelectFilter), LifeFilter)
     list_select_related = ("user", "organization")
@@ -203,9 +214,16 @@ class SessionTokenAdmin(FactsAdmin):
     ordering = ("-created_at", "-id")
     id_fields = ("pk", "user", "organization")
 
+    def get_urls(self) -> list[URLPattern]:
+        return [*SessionDecisions(self).urls(), *super().get_urls()]
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return with_life(super().get_queryset(request))
 
     @display(description="state", label={**STATUS_COLOURS, "expired": "warning"})
     def state(self, row: Any) -> str:
         return str(row.life)
+
+    @display(description="decide")
+    def decide(self, row: Any) -> str:
+        return "over" if row.life != "active" else links_to(SessionDecisions.PAGES, row.pk)

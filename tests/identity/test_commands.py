@@ -8,8 +8,9 @@ from django.core.management import CommandError, call_command
 
 from openrelay.audit.actor import SYSTEM
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import Invalid, NotFound
+from openrelay.errors import Invalid, NotFound, Unauthenticated
 from openrelay.identity.models import Membership, Organization
+from openrelay.identity.services.callers import authenticate, forget_keys
 from openrelay.identity.services.organizations import set_switches
 from openrelay.ids import new_id
 from tests import factories
@@ -99,3 +100,25 @@ def test_roles_are_given_by_name() -> None:
     ):
         with pytest.raises(CommandError, match=says):
             run("change_role", *args)
+
+
+def test_a_member_is_removed_with_all_their_keys_may_do() -> None:
+    person = make_person()
+    slug, email = person.organization.slug, person.user.email
+    secret = factories.api_key(person.organization, created_by=person.user)
+    said = run("remove_member", email.upper(), slug, "--reason=Left the company")
+    assert f"{email} is no longer a member" in said
+    assert not Membership.objects.exists()
+    forget_keys()
+    assert not authenticate(secret, source_ip="", request_id="").actions
+    with pytest.raises(Unauthenticated):
+        authenticate(person.token, source_ip="", request_id="")
+    event = AuditEvent.objects.get(event="member.removed")
+    assert (event.actor, event.reason, event.before) == ("operator", "Left the company", {"role": "owner"})
+    for args, says in (
+        ((email, slug), "is not a member"),
+        ((email, "nowhere"), "no organization"),
+        (("no@example.com", slug), "nobody"),
+    ):
+        with pytest.raises(CommandError, match=says):
+            run("remove_member", *args)

@@ -11,7 +11,7 @@ from django.db import connection
 
 from openrelay import clock
 from openrelay.audit.actor import Actor
-from openrelay.errors import Forbidden, Unauthenticated
+from openrelay.errors import Forbidden, NotFound, Unauthenticated
 from openrelay.identity import secrets
 from openrelay.identity.caller import FOREIGN_ORGANIZATION, Caller, serving
 from openrelay.identity.lookups import KeyFacts, SessionFacts, key_by, person_by_id, session_by
@@ -90,6 +90,17 @@ def reread(caller: Caller) -> tuple[Caller, dt.datetime]:
     (UNAUTHORIZED, REVOKED_API_KEY, EXPIRED_API_KEY), Forbidden for a person no longer in the organization.
     """
     caller, at, _ = ask(rereading(caller, NOTHING))
+    return caller, at
+
+
+def operating(caller: Caller, action: str) -> tuple[Caller, dt.datetime]:
+    """What `reread` tells of an operator who may take `action`.
+
+    Raises what `reread` raises, and NotFound for anybody else.
+    """
+    caller, at = reread(caller)
+    if not caller.operates(action):
+        raise NotFound()
     return caller, at
 
 

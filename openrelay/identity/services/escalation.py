@@ -6,6 +6,7 @@ from openrelay.errors import Forbidden, Invalid
 from openrelay.identity.addresses import within
 from openrelay.identity.caller import Caller
 from openrelay.identity.permissions import PERMISSIONS, PLATFORM_ACTIONS, actions_of
+from openrelay.identity.roles import HeldRole
 
 
 def checked_permissions(permissions: Sequence[str]) -> list[str]:
@@ -36,6 +37,23 @@ def refuse_escalation(caller: Caller, permissions: Sequence[str], *, of: str) ->
     )
 
 
+def refuse_giving(caller: Caller, role: HeldRole, *, platform_ops: bool) -> None:
+    """Refuse a role that would let its holder do what the caller may not; `platform_ops` says where.
+
+    Raises Forbidden (ESCALATION_REFUSED) with the first action that the caller lacks.
+    """
+    beyond = sorted(role.actions(platform_ops=platform_ops) - caller.actions)
+    if beyond:
+        raise Forbidden(
+            f"Nobody gives what they do not hold, and you do not hold {', '.join(beyond)}. Give a role "
+            "without it.",
+            code="ESCALATION_REFUSED",
+            permission=beyond[0],
+            deniedBy=caller.denied_by(beyond[0]),
+        )
+    refuse_wider_conditions(caller, ip_ranges=role.ip_ranges, endpoints=role.endpoints, models=role.models)
+
+
 def refuse_wider_conditions(
     caller: Caller, *, ip_ranges: Sequence[str], endpoints: Sequence[str], models: Sequence[str]
 ) -> None:
@@ -54,8 +72,8 @@ def refuse_wider_conditions(
     for name, refused in wider.items():
         if refused:
             raise Forbidden(
-                f"Your own role is narrowed by {name}, and a role that you make has to stay within. "
-                f"Give {name} that yours include.",
+                f"Your own role is narrowed by {name}, and a role that you make or give has to stay within. "
+                f"It needs {name} that yours include.",
                 code="ESCALATION_REFUSED",
                 permission="role.manage",
                 deniedBy="role",

@@ -1,5 +1,6 @@
 """Who is in an organization, and as what."""
 
+import datetime as dt
 import uuid
 from typing import Any
 
@@ -8,10 +9,16 @@ from django.db import IntegrityError, transaction
 from openrelay import clock
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Conflict, Invalid, NotFound
+from openrelay.identity.caller import Caller
 from openrelay.identity.models import Membership, Role
 from openrelay.identity.permissions import BUILTIN_ROLES
-from openrelay.identity.services.callers import forget_keys
+from openrelay.identity.roles import builtin
+from openrelay.identity.services.callers import forget_keys, operating
+from openrelay.identity.services.escalation import refuse_giving
 from openrelay.ids import parse_id
+
+#: What an operator needs who changes members of any organization.
+OPERATORS_ACTION = "member.manage"
 
 
 def add_member(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID, role: str) -> Membership:
@@ -41,46 +48,58 @@ def add_member(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID, 
     return membership
 
 
-def change_role(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID, role: str) -> None:
+def change_role(
+    *, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID, role: str, reason: str = ""
+) -> None:
     """Give a member another role, as for `add_member`. It counts from their next request on.
 
     Raises Invalid (VALIDATION_ERROR) for an unknown role, NotFound for somebody who is no member.
     """
     with transaction.atomic():
-        membership = _locked(user_id, organization_id)
+        membership = _locked(user_id=user_id, organization_id=organization_id)
         given = _given(role, organization_id)
-        before = membership.role_id
-        if before == role:
-            return
-        for name, value in given.items():
-            setattr(membership, name, value)
-        membership.save(update_fields=list(given))
-        record(
-            actor,
-            "member.role_changed",
-            target_type="member",
-            target_id=user_id,
-            org_id=organization_id,
-            before={"role": before},
-            after={"role": role},
+        _change(actor, membership, given, reason, clock.read())
+
+
+def change_role_as_operator(*, caller: Caller, membership_id: uuid.UUID, role: str, reason: str) -> None:
+    """Give a member of any organization another role that holds no more than the caller does; see
+    `change_role`.
+
+    Raises NotFound for no such membership or who is not an operator with member.manage, Invalid
+    (VALIDATION_ERROR) for an unknown role or no reason, Forbidden (ESCALATION_REFUSED).
+    """
+    _check_reason(reason)
+    with transaction.atomic():
+        membership = _locked(pk=membership_id)
+        given = _given(role, membership.organization_id)
+        caller, at = operating(caller, OPERATORS_ACTION)
+        own: Role | None = given["custom_role"]
+        refuse_giving(
+            caller,
+            own.held() if own else builtin(role),
+            platform_ops=membership.organization_id == caller.organization_id,
         )
-        transaction.on_commit(forget_keys)
+        _change(caller.actor, membership, given, reason, at)
 
 
-def remove_member(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID) -> None:
+def remove_member(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID, reason: str = "") -> None:
     """End a membership, and with it the keys its person made there. Raises NotFound for no member."""
     with transaction.atomic():
-        membership = _locked(user_id, organization_id)
-        membership.delete()
-        record(
-            actor,
-            "member.removed",
-            target_type="member",
-            target_id=user_id,
-            org_id=organization_id,
-            before={"role": membership.role_id},
-        )
-        transaction.on_commit(forget_keys)
+        membership = _locked(user_id=user_id, organization_id=organization_id)
+        _remove(actor, membership, reason, clock.read())
+
+
+def remove_member_as_operator(*, caller: Caller, membership_id: uuid.UUID, reason: str) -> None:
+    """End a membership in any organization; see `remove_member`.
+
+    Raises NotFound for no such membership or who is not an operator with member.manage, Invalid
+    (VALIDATION_ERROR) without a reason.
+    """
+    _check_reason(reason)
+    with transaction.atomic():
+        membership = _locked(pk=membership_id)
+        caller, at = operating(caller, OPERATORS_ACTION)
+        _remove(caller.actor, membership, reason, at)
 
 
 def role_called(organization_id: uuid.UUID, text: str) -> str:
@@ -94,12 +113,8 @@ def role_called(organization_id: uuid.UUID, text: str) -> str:
     return str(own.pk) if own else text
 
 
-def _locked(user_id: uuid.UUID, organization_id: uuid.UUID) -> Membership:
-    membership: Membership | None = (
-        Membership.objects.select_for_update()
-        .filter(user_id=user_id, organization_id=organization_id)
-        .first()
-    )
+def _locked(**which: uuid.UUID) -> Membership:
+    membership: Membership | None = Membership.objects.select_for_update().filter(**which).first()
     if membership is None:
         raise NotFound()
     return membership
@@ -120,3 +135,46 @@ def _given(role: str, organization_id: uuid.UUID) -> dict[str, Any]:
             f"role must be one of {', '.join(BUILTIN_ROLES)}, or the id of one of the organization's own."
         )
     return {"role": "", "custom_role": own}
+
+
+def _change(
+    actor: Actor, membership: Membership, given: dict[str, Any], reason: str, at: dt.datetime
+) -> None:
+    before = membership.role_id
+    for name, value in given.items():
+        setattr(membership, name, value)
+    if membership.role_id == before:
+        return
+    membership.save(update_fields=list(given))
+    record(
+        actor,
+        "member.role_changed",
+        target_type="member",
+        target_id=membership.user_id,
+        org_id=membership.organization_id,
+        before={"role": before},
+        after={"role": membership.role_id},
+        reason=reason,
+        at=at,
+    )
+    transaction.on_commit(forget_keys)
+
+
+def _remove(actor: Actor, membership: Membership, reason: str, at: dt.datetime) -> None:
+    membership.delete()
+    record(
+        actor,
+        "member.removed",
+        target_type="member",
+        target_id=membership.user_id,
+        org_id=membership.organization_id,
+        before={"role": membership.role_id},
+        reason=reason,
+        at=at,
+    )
+    transaction.on_commit(forget_keys)
+
+
+def _check_reason(reason: str) -> None:
+    if not reason.strip():
+        raise Invalid("reason is required: the audit log keeps it.")

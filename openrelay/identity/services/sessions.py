@@ -7,9 +7,12 @@ from django.db import transaction
 
 from openrelay import clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Conflict, NotFound
+from openrelay.errors import Conflict, Invalid, NotFound
 from openrelay.identity import secrets
+from openrelay.identity.caller import Caller
 from openrelay.identity.models import Membership, SessionToken
+from openrelay.identity.services.callers import operating
+from openrelay.identity.services.memberships import OPERATORS_ACTION
 
 LIFETIME = dt.timedelta(hours=12)
 
@@ -49,19 +52,43 @@ def mint_session(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID
 def revoke_session(*, actor: Actor, session_id: uuid.UUID) -> None:
     """End a session now; repeating it changes nothing. Raises NotFound for one that never was."""
     with transaction.atomic():
-        session = SessionToken.objects.select_for_update().filter(pk=session_id).first()
-        if session is None:
-            raise NotFound()
-        if session.revoked_at is not None:
-            return
-        session.revoked_at = clock.read()
-        session.save(update_fields=["revoked_at"])
-        record(
-            actor,
-            "session.revoked",
-            target_type="session",
-            target_id=session.id,
-            org_id=session.organization_id,
-            before={"userId": session.user_id},
-            at=session.revoked_at,
-        )
+        session = _locked(session_id)
+        _revoke(actor, session, "", clock.read())
+
+
+def revoke_session_as_operator(*, caller: Caller, session_id: uuid.UUID, reason: str) -> None:
+    """End anybody's session now; see `revoke_session`.
+
+    Raises NotFound for no such session or who is not an operator with member.manage, Invalid
+    (VALIDATION_ERROR) without a reason.
+    """
+    if not reason.strip():
+        raise Invalid("reason is required: the audit log keeps it.")
+    with transaction.atomic():
+        session = _locked(session_id)
+        caller, at = operating(caller, OPERATORS_ACTION)
+        _revoke(caller.actor, session, reason, at)
+
+
+def _locked(session_id: uuid.UUID) -> SessionToken:
+    session: SessionToken | None = SessionToken.objects.select_for_update().filter(pk=session_id).first()
+    if session is None:
+        raise NotFound()
+    return session
+
+
+def _revoke(actor: Actor, session: SessionToken, reason: str, at: dt.datetime) -> None:
+    if session.revoked_at is not None:
+        return
+    session.revoked_at = at
+    session.save(update_fields=["revoked_at"])
+    record(
+        actor,
+        "session.revoked",
+        target_type="session",
+        target_id=session.id,
+        org_id=session.organization_id,
+        before={"userId": session.user_id},
+        reason=reason,
+        at=at,
+    )

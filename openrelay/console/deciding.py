@@ -1,0 +1,67 @@
+"""The page between an operator's wish and the service that fulfils it: what will happen, and the reason."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin import ModelAdmin
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+
+from openrelay.console.base import titled
+from openrelay.console.caller import decider
+from openrelay.errors import ApiError
+from openrelay.identity.caller import Caller
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One thing to decide on: how it is put to the operator, what it takes, and the service that does it.
+
+    `take` gets the caller and the form's fields. `target_type` and `target_id` are what a refusal is noted
+    on. Without `effects` there is nothing to decide, and `question` says why.
+    """
+
+    title: str
+    question: str
+    effects: Sequence[str]
+    verb: str
+    action: str
+    target_type: str
+    target_id: object
+    take: Callable[[Caller, Fields], None]
+    done: str
+    back_url: str
+    done_url: str
+
+
+def decide(request: HttpRequest, shown_by: ModelAdmin, decision: Decision, form: forms.Form) -> HttpResponse:
+    """GET: what would happen, and the form that asks for the reason. POST: do it, or say why not."""
+    if request.method not in ("GET", "HEAD", "POST"):
+        return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+    error: ApiError | None = None
+    if decision.effects and form.is_valid():
+        try:
+            caller = decider(
+                request, decision.action, target_type=decision.target_type, target_id=decision.target_id
+            )
+            decision.take(caller, form.cleaned_data)
+        except ApiError as refusal:
+            error = refusal
+        else:
+            messages.success(request, decision.done)
+            return HttpResponseRedirect(decision.done_url)
+    context = {
+        **shown_by.admin_site.each_context(request),
+        "opts": titled(shown_by.opts, decision.title),
+        "title": decision.title,
+        "decision": decision,
+        "form": form,
+        "error": error,
+    }
+    status = error.status if error else 400 if form.errors else 200
+    return TemplateResponse(request, "console/decide.html", context, status=status)
