@@ -28,8 +28,10 @@ class Asking:
         self.model, self.real = model, real
         self.natural = False  # whether everybody does only what is natural for them
 
-    def asker(self, number: int, natural: str) -> str:
-        """Whoever it is natural for; now and then the newest credential (20), or anybody."""
+    def asker(self, number: int | str, natural: str) -> str:
+        """Whoever it is natural for; now and then the newest credential (20), or anybody; or who is named."""
+        if isinstance(number, str):
+            return number
         if number < 20 or self.natural:
             return natural
         everybody = list(self.model.credentials)

@@ -246,7 +246,7 @@ def _burn(model: Model, real: Real, turn: int) -> None:
     """What one workload costs: those that run in turn, or the latest."""
     if not model.workloads:
         return
-    running = [workload for workload in model.workloads.values() if workload.rate is not None]
+    running = [workload for workload in model.workloads.values() if model.bill_of(workload)]
     workload = running[turn % len(running)] if running else list(model.workloads.values())[-1]
     _costs(model, real, workload)
 
@@ -254,4 +254,4 @@ def _burn(model: Model, real: Real, turn: int) -> None:
 def _costs(model: Model, real: Real, workload: Workload) -> None:
     row = real.read(f"/v1/vms/{workload.id}/burn", workload.org)
     wanted = model.burn(workload)
-    _same(f"what {workload.id} costs", {name: row[name] for name in wanted}, wanted)
+    _same(f"what {workload.id} costs", {name: row.get(name) for name in wanted}, wanted)

@@ -151,9 +151,6 @@ class Contracts(Life):
     # What they share
 
     def _not_operator(self, seen: Seen, who: str) -> bool:
-        asker = self.credentials[who]
-        if not asker.revoked and (asker.org != OPERATORS or not self.may(who, "reservation.manage")):
-            return seen.refused([NOT_THERE])
         return self.gate(seen, who, "reservation.manage", hidden=True)
 
     def _no_capacity(self, seen: Seen, who: str, contract: Contract, units: Collection[int]) -> bool:

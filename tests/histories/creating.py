@@ -15,7 +15,8 @@ from tests.histories.facts import (
     Workload,
     require,
 )
-from tests.histories.placing import NO_HOST, TOO_LARGE, Placing, Rooms
+from tests.histories.money import NO_BALANCE, Money
+from tests.histories.placing import NO_HOST, TOO_LARGE, Rooms
 from tests.histories.rights import MALFORMED, MARKET, OPEN, Fault, Room
 
 UNKNOWN: Fault = (400, "UNKNOWN_NODE")
@@ -23,7 +24,7 @@ REMOVED: Fault = (400, "NODE_DECOMMISSIONED")
 NO_SIZE: Fault = (400, "RESOURCE_SIZE_NOT_APPLICABLE")
 
 
-class Creating(Placing):
+class Creating(Money):
     """Creating workloads."""
 
     def create(self, seen: Seen, who: str, org: str, wish: Wish, *, key: str | None = None) -> None:
@@ -39,7 +40,7 @@ class Creating(Placing):
         elif node is not None and node.removed:
             faults.append(REMOVED)
         if faults:
-            seen.refused(faults)
+            seen.refused(faults + self.barred(org))
         elif not wish.count:
             self._create_cpu(seen, who, org, wish, node, key, asked)
         else:
@@ -83,6 +84,13 @@ class Creating(Placing):
             rooms = self.rooms_here(node, org, wish) if self._names_now(org, node.id) else Rooms()
             where = [node]
         full = self.no_room(where, wish, rooms)
+        if barred := self.barred_from(rooms, org, wish, node):
+            # That it could never be may be told as well; that there is no room now only where it could have
+            # been free of charge.
+            unpaid = node is not None and node.owner == org and barred == [NO_BALANCE]
+            also = [] if rooms.found else [fault for fault in full if unpaid or fault[0] == 400]
+            seen.refused(barred + also)
+            return
         # Of three at once, the first may take what was left where the second had not looked.
         overtaken = self.racing > 2 and node is None and seen.refusal in full
         if (overtaken or rooms.unsure) and seen.refusal in full:
@@ -110,6 +118,9 @@ class Creating(Placing):
         if node is not None and not self._names_now(org, node.id):
             rooms = []
         full = NO_HOST if self.cpu_could(nodes, self.size_of(wish)) else TOO_LARGE[VM]
+        if barred := self.barred(org):
+            seen.refused(barred if rooms or full == NO_HOST else [*barred, full])
+            return
         if seen.refused([] if rooms else [full]):
             return
         placed = self._placed(seen, seen.body["id"], 1)
@@ -145,8 +156,8 @@ class Creating(Placing):
 
     def end(self, workload: Workload, status: str, reason: str) -> None:
         """The workload stops, fails or is terminated: its right goes at once, its guest is to go."""
-        workload.status, workload.reason, workload.rate = status, reason, None
-        workload.lost = False
+        workload.status, workload.reason, workload.lost = status, reason, False
+        self.close_bill(workload)
         workload.claims = {}
         for run in self.runs_of(workload):
             if run.open:
@@ -178,11 +189,26 @@ class Creating(Placing):
         """Whom it costs goes, and the workload has the room."""
         for victim in room.victims:
             self.end(self.workloads[victim], "terminated", "spot_preempted_for_reservation_tenant")
-        node = self.nodes[placed.node]
-        for unit in placed.units:
-            stands = self.standing(node, unit, org=workload.org, tier=workload.tier, named=named)
-            contract = self.held_by(node.id, unit)
-            by_right = stands not in (MARKET, OPEN)
-            workload.claims[unit] = contract.id if contract is not None and by_right else None
+        workload.claims = self._rights_to(room, workload.org, workload.tier, named=named)
         self.workloads[workload.id] = workload
         self.begin_run(workload, placed, number)
+
+    def barred_from(self, rooms: Rooms, org: str, wish: Wish, node: Node | None) -> list[Fault]:
+        """Why the organization is not given those rooms, on the node that it names or that has its disk: what
+        is free of charge needs no balance.
+        """
+        free = node is not None and bool(rooms.found)
+        for room in rooms.found:
+            rights = self._rights_to(room, org, wish.tier, named=True)
+            free = free and self.free_of_charge(org, self.nodes[room.node], rights)
+        return [fault for fault in self.barred(org) if fault != NO_BALANCE or not free]
+
+    def _rights_to(self, room: Room, org: str, tier: str, *, named: bool) -> dict[int, str | None]:
+        """By which contract the organization may have each unit of the room."""
+        node, rights = self.nodes[room.node], dict[int, str | None]()
+        for unit in room.units:
+            stands = self.standing(node, unit, org=org, tier=tier, named=named)
+            contract = self.held_by(node.id, unit)
+            by_right = stands not in (MARKET, OPEN)
+            rights[unit] = contract.id if contract is not None and by_right else None
+        return rights

@@ -106,7 +106,7 @@ who = st.integers(0, 23)
 some = st.frozensets(st.integers(0, 3), min_size=1, max_size=2)
 seldom = st.sampled_from([False] * 7 + [True])
 idempotency = st.sampled_from([None] * 6 + ["first", "second"])
-AUDIENCES = (("tenant",), ("tenant", "buyer"), ("buyer",), ("manager", "tenant"))
+AUDIENCES = (("tenant",), ("tenant", "buyer"), ("buyer",), ("manager", "tenant"), ("provider",))
 MANAGERS = ((), ("manager",), ("buyer",), ("manager", "tenant"))
 
 # How each step is drawn. The first of each choice is what a plain history has.
@@ -182,6 +182,15 @@ STEPS |= {
     "sweep": (),
     "set_price": (st.sampled_from(MODELS), st.sampled_from(["community", "spot"]), st.integers(1, 300)),
     "give_role": (which,),
+    "set_member": (
+        st.sampled_from(["helper", "helper", "boss"]),
+        st.sampled_from(["owner", "admin", "member", "viewer", "billing", None]),
+    ),
+    "suspend": (st.sampled_from(["buyer", "tenant", "provider"]), st.sampled_from([True, False, False])),
+    "set_balance": (
+        st.sampled_from(["buyer", "provider", "tenant"]),
+        st.sampled_from([1, 40, None, None, 10**6, 0]),
+    ),
     "upgrade": (st.sampled_from([2, 2, 3, 3, 0]), st.integers(1, 3)),
     "join": (st.sampled_from([2, 2, 3]), st.sampled_from([True, True, False])),
     "set_infiniband": (st.sampled_from(["buyer", "buyer", "tenant"]), st.sampled_from([True, True, False])),
@@ -208,6 +217,11 @@ RACES = (
     ("amend_end", "cancel"),
     ("reclaim", "reclaim_spot"),
     ("reserve", "reserve"),
+    ("create", "suspend"),
+    ("create", "set_balance"),
+    ("restart", "suspend"),
+    ("make_key", "set_member"),
+    ("make_role", "set_member"),
 )
 RACE = st.sampled_from(RACES).flatmap(
     lambda names: st.tuples(*(st.tuples(st.just(name), *STEPS[name]) for name in names))

@@ -177,8 +177,18 @@ class Workload:
     requested: int | None = None  # MiB
     interrupted: dt.datetime | None = None
     lost: bool = False  # a pod whose job was: its reason says so, and when it is tried again
-    rate: int | None = None  # cents an hour, locked while it runs
-    since: dt.datetime | None = None  # when it came to run
+
+
+@dataclass
+class Bill:
+    """What a workload costs from when it comes to run until it no longer does."""
+
+    workload: str
+    org: str
+    cents: int  # an hour, as it was when it began
+    free: bool  # whether its organization pays nothing for it
+    start: dt.datetime
+    end: dt.datetime | None = None
 
 
 @dataclass
@@ -191,6 +201,7 @@ class Credential:
     maker: str | None = None  # the credential of the person who made the key
     role: str | None = None  # of a person: a role of the organization's own
     revoked: bool = False
+    member: bool = True  # of a person: whether they are one
 
 
 @dataclass(frozen=True)
@@ -251,6 +262,9 @@ class Facts:
         self.leases: dict[str, str] = {}  # of it: pod to node
         self.budgets: dict[str, tuple[int, str]] = {}  # of keys: nano-USD, and a period
         self.applied: set[str] = set()  # the organizations that asked to become providers
+        self.suspended: set[str] = set()  # the organizations that start nothing
+        self.balances: dict[str, int | None] = {}  # in cents
+        self.bills: list[Bill] = []
 
     # Reservations
 
@@ -312,6 +326,11 @@ class Facts:
     def gone(self, node: Node) -> bool:
         """Whether it was removed, or its announced end has come."""
         return node.removed or (node.ends is not None and node.ends <= self.now)
+
+    def last_moment(self, node: Node) -> dt.datetime:
+        """Until when there is something to pay for on the node, if that ends now."""
+        ends = [self.now, node.seen + GRACE]
+        return min(ends if node.ends is None else [*ends, node.ends])
 
     def leaving_words(self, node: Node) -> str:
         if node.ends is None:

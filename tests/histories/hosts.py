@@ -3,7 +3,6 @@
 import copy
 import datetime as dt
 from collections.abc import Sequence
-from typing import Any
 
 from tests.histories.contracts import Contracts
 from tests.histories.facts import ENDED, LIVE, POD, UP, VM, Host, Node, Run, Seen, Unit, Workload, require
@@ -178,7 +177,8 @@ class Hosts(Contracts):
 
     def _interrupt(self, workload: Workload, reason: str) -> None:
         workload.status, workload.reason = "interrupted", reason
-        workload.interrupted, workload.rate, workload.lost = self.now, None, False
+        workload.interrupted, workload.lost = self.now, False
+        self.close_bill(workload)
 
     # Owners
 
@@ -279,12 +279,3 @@ class Hosts(Contracts):
         for node in self.nodes.values():
             if not node.removed and self.gone(node):
                 self._remove(node)
-
-    def set_price(self, model: str, tier: str, cents: int) -> None:
-        self.prices[model, tier] = cents
-
-    def burn(self, workload: Workload) -> dict[str, Any]:
-        """What a workload costs now."""
-        if workload.rate is not None:
-            return {"rateSource": "locked", "pricePerHourCents": workload.rate}
-        return {"rateSource": "catalog", "pricePerHourCents": self.catalog(workload)}

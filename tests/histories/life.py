@@ -50,7 +50,7 @@ class Life(Creating):
             return
         gone = self.gone(node) or workload.reason == "node_removed"
         if pod and (faults := self._not_admitted(workload, node)):
-            seen.refused(faults)
+            seen.refused(faults + self.barred(workload.org))
         elif not workload.count:
             self._restart_cpu(seen, workload, node, gone=gone)
         elif gone:
@@ -72,11 +72,13 @@ class Life(Creating):
         return faults
 
     def _restart_here(self, seen: Seen, workload: Workload, node: Node) -> None:
-        rooms = self.rooms_here(node, workload.org, self._as_it_is(workload), again=workload)
+        wish = self._as_it_is(workload)
+        rooms = self.rooms_here(node, workload.org, wish, again=workload)
         busy = BUSY[workload.kind]
         if rooms.unsure and seen.refusal == busy:
             return
         faults = [] if rooms.found else [busy]
+        faults += self.barred_from(rooms, workload.org, wish, node)
         if workload.kind == POD and not self.connects(node, workload.org, workload.id):
             faults.append(NO_ADDRESS)
         if not seen.refused(faults):
@@ -88,9 +90,11 @@ class Life(Creating):
         """A VM whose node was removed deploys afresh, where it was first asked for."""
         rooms = self.rooms_in_pool(workload.org, self._as_it_is(workload), again=workload)
         full = [NO_ROOM, NO_HOST]
-        if rooms.unsure and seen.refusal in full:
+        barred = self.barred(workload.org)
+        if rooms.unsure and not barred and seen.refusal in full:
             return
-        if not seen.refused([] if rooms.found else full if rooms.no_host else [NO_ROOM]):
+        faults = [] if rooms.found else full if rooms.no_host else [NO_ROOM]
+        if not seen.refused(barred or faults):
             self._again(seen, workload, rooms.found)
 
     def _restart_cpu(self, seen: Seen, workload: Workload, node: Node, *, gone: bool) -> None:
@@ -102,7 +106,9 @@ class Life(Creating):
         else:
             rooms = self.cpu_rooms([node], workload.org, wish, named=True, again=workload)
             fault = BUSY[VM]
-        if not seen.refused([] if rooms else [fault]):
+        barred, full = self.barred(workload.org), [] if rooms else [fault]
+        # Of its own node it may be told first that it is full.
+        if not seen.refused((barred or full) if gone else full + barred):
             self._again(seen, workload, dict.fromkeys(rooms, workload.given))
 
     def _as_it_is(self, workload: Workload) -> Wish:
@@ -217,14 +223,7 @@ class Life(Creating):
         """It runs from now on, at today's rate."""
         workload.status, workload.interrupted, workload.lost = "running", None, False
         workload.reason = self.leaving_words(self.nodes[workload.node])
-        workload.rate = self.catalog(workload)
-        workload.since = self.now
-
-    def catalog(self, workload: Workload) -> int:
-        """What an hour of the workload costs by today's prices."""
-        if not workload.count:
-            return self.prices[workload.model, ""]
-        return self.prices[workload.model, workload.tier] * workload.count
+        self.open_bill(workload)
 
     def _unfit(self, workload: Workload) -> bool:
         """Whether a running workload cannot be rebooted: its node is offline, or a GPU of its own failed."""

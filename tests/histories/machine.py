@@ -187,11 +187,6 @@ class Histories(RuleBasedStateMachine):
         self.real.set_price(slug, tier, cents)
         self.model.set_price(slug, tier, cents)
 
-    def give_role(self, number: int) -> None:
-        role = self.steps.one(self.model.roles, number)
-        self.real.give_role("helper", role)
-        self.model.give_role("helper", role)
-
     def upgrade(self, number: int, level: int) -> None:
         """The node's agent is of that level from now on, and is heard."""
         node = self.steps.one(self.model.nodes, number)

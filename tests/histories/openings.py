@@ -22,6 +22,9 @@ _PAIR = ("create", "provider", "community", 2, 0, None, 0, None, WHOLE)
 _SPOT_WHOLE = ("create", "buyer", "spot", 1, None, None, 0, None, WHOLE)
 _REPEATED = ("create", "buyer", "spot", 1, None, None, 0, "first")
 
+_IN_MAINTENANCE = tuple(("set_status", number, "maintenance", 0) for number in range(2))
+_PROVIDERS = ("reserve", 0, frozenset({0, 1}), ("provider",), (), None, None, 0, None)
+
 
 def _said(state: str, how: str = "next") -> tuple[Any, ...]:
     """What the first node's agent says of its latest guest."""
@@ -83,6 +86,9 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
     (_CONTRACT, _RELEASE, _OWNERS, ("inventory", 0, 2, "model", "next"), _OWNERS_SPOT),
     (_OWNERS, _OBEY, ("fall_silent", 0), ("wait", 100), ("sweep",)),
     (_CONTRACT, _OWN, _OBEY, _STOP, _OWN),
+    (_CONTRACT, _OWN, _OWN, _OBEY, _STOP, _OWN),
+    # The audience without naming the node: what is reserved to it would do as well as what is open.
+    (_CONTRACT, ("create", "tenant", "community", 2, None, None, 0, None)),
     (_OWNERS_SPOT, _OWNERS_SPOT, _CONTRACT, _OBEY, _OWN),
     (_OWNERS, _OWNERS, _OWNERS, _CONTRACT, _OWN),
     (_CONTRACT, ("inventory", 0, 2, "model", "next"), _OWN, _SPOT, _OPERATORS, _OPERATORS),
@@ -208,5 +214,79 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
         ("apply", "buyer", 0),
         ("apply", "buyer", 0),
     ),
+    # Who comes, goes, and has another role
+    (
+        ("create", "tenant", "spot", 1, None, None, "helper", None),
+        ("set_member", "helper", "member"),
+        ("create", "tenant", "spot", 1, None, None, "helper", None),
+        ("make_key", GRANTS[0], "helper"),
+        ("set_member", "helper", "viewer"),
+        ("stop", 0, "helper"),
+        ("set_member", "helper", None),
+        ("stop", 0, "helper"),
+        ("set_member", "helper", "admin"),
+        ("stop", 0, "helper"),
+    ),
+    (
+        ("create", "tenant", "spot", 1, None, None, 0, None),
+        ("make_key", GRANTS[2], 0),
+        ("set_member", "boss", "billing"),
+        ("stop", 0, 20),
+        ("make_key", GRANTS[2], 0),
+        ("set_member", "boss", None),
+        ("stop", 0, 20),
+        ("make_key", GRANTS[2], 0),
+        ("set_member", "boss", "owner"),
+        ("stop", 0, 20),
+    ),
+    (
+        ("make_role", 0, GRANTS[0], 0),
+        ("give_role", 0),
+        ("delete_role", 0, 0),
+        ("set_member", "helper", None),
+        ("delete_role", 0, 0),
+        ("set_member", "helper", "member"),
+    ),
+    # Who has nothing left, and who is suspended
+    (
+        ("set_balance", "buyer", 1),
+        _ORDINARY,
+        ("obey", 1),
+        ("wait", 100),
+        *(_ORDINARY, _pod(), _cpu(), _RESTART, _STOP),
+        ("obey", 1),
+        _RESTART,
+        ("set_balance", "buyer", 10**6),
+        _RESTART,
+    ),
+    (
+        _ORDINARY,
+        ("obey", 1),
+        ("suspend", "buyer", True),
+        *(_ORDINARY, _pod(), _cpu(), _RESTART, _STOP),
+        ("obey", 1),
+        *(_RESTART, ("suspend", "buyer", False), _RESTART),
+    ),
+    (*_IN_MAINTENANCE, ("suspend", "tenant", True), ("set_balance", "buyer", 0))
+    + (("create", "tenant", "spot", 1, None, None, 0, None), _ORDINARY, _cpu(), _cpu("tenant")),
+    (
+        _PROVIDERS,
+        ("set_balance", "provider", 0),
+        _OWNERS,
+        _OBEY,
+        ("wait", 3600),
+        *(_PAIR, _OWNERS, _OWNERS, _STOP, _OBEY, _RESTART),
+    ),
+    # Silent for an hour before anybody noticed
+    (
+        _OWNERS,
+        _OBEY,
+        ("fall_silent", 0),
+        ("wait", 3600),
+        ("sweep",),
+        ("set_balance", "provider", 12),
+        _OWNERS,
+    ),
+    (("race", (_ORDINARY, ("suspend", "buyer", True))), _ORDINARY),
 )
 OPENING = st.sampled_from(OPENINGS)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tests.histories.facts import Credential, Seen, require
 from tests.histories.hosts import Hosts
-from tests.histories.rights import ACTIONS, MALFORMED, NOT_THERE, STATE, Fault
+from tests.histories.rights import ACTIONS, BUILTIN, MALFORMED, NOT_THERE, STATE, Fault
 
 ESCALATION = (403, "ESCALATION_REFUSED")
 
@@ -81,9 +81,14 @@ class Model(Hosts):
         if not seen.refused(faults):
             del self.roles[role_id]
 
-    def give_role(self, name: str, role_id: str) -> None:
-        """The person of that credential has the role from now on."""
-        self.credentials[name].role = role_id
+    def set_member(self, name: str, role: str | None) -> None:
+        """The person of that credential has the role from now on, a built-in one or one of their
+        organization's own; or none, and is no member.
+        """
+        person = self.credentials[name]
+        person.member = role is not None
+        person.role = role if role in self.roles else None
+        person.permissions = BUILTIN.get(role or "", ())
 
     def _no_role(self, who: str, role_id: str) -> list[Fault]:
         found = self.roles.get(role_id)

@@ -18,8 +18,9 @@ from nodes.services.fabrics import join, set_fabric
 from openrelay import clock as database_clock
 from openrelay.audit.actor import SYSTEM
 from openrelay.clock import Now
+from openrelay.identity.accounts import ACTIVE, SUSPENDED
 from openrelay.identity.models import Organization, User
-from openrelay.identity.services.memberships import change_role
+from openrelay.identity.services.memberships import add_member, change_role, remove_member
 from openrelay.identity.services.organizations import set_switches
 from reservations import tasks as reservations_tasks
 from tests import factories
@@ -72,7 +73,7 @@ def public_key(number: int) -> str:
 
 
 class Real:
-    """Organizations with a key each, a person who owns the tenant and one who helps there, and nodes."""
+    """Organizations with a key each, people who own the tenant and one who helps there, and nodes."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -85,6 +86,7 @@ class Real:
         self.ssh_keys = {str(self._ssh_key(org, 0).pk): name for name, org in self.orgs.items()}
         self.secrets = {name: factories.api_key(org) for name, org in self.orgs.items()}
         tenant = self.orgs["tenant"]
+        factories.user(tenant)  # who stays when the others go
         boss, helper = factories.user(tenant), factories.user(tenant, role="viewer")
         self.people: dict[str, User] = {"boss": boss, "helper": helper}
         self.sign_in()
@@ -272,16 +274,32 @@ class Real:
         slug = GpuModel.objects.get(slug=model)
         set_price(actor=SYSTEM, gpu_model=slug, tier=tier, cents_per_gpu_hour=cents)
 
-    def give_role(self, person: str, role_id: str) -> None:
-        change_role(
-            actor=SYSTEM,
-            user_id=self.people[person].pk,
-            organization_id=self.orgs["tenant"].pk,
-            role=role_id,
-        )
+    def set_member(self, name: str, role: str | None, *, before: bool) -> None:
+        """A person's place in the tenant is that role, built-in or not, or none; `before` is whether they had
+        one. Who comes back signs in anew.
+        """
+        where = {"user_id": self.people[name].pk, "organization_id": self.orgs["tenant"].pk}
+        if role is None:
+            if before:
+                remove_member(actor=SYSTEM, **where)
+        elif before:
+            change_role(actor=SYSTEM, role=role, **where)
+        else:
+            add_member(actor=SYSTEM, role=role, **where)
+            self.secrets[name] = factories.session(self.people[name], self.orgs["tenant"])
 
     def set_infiniband(self, org: str, on: bool) -> None:
         set_switches(actor=SYSTEM, organization_id=self.orgs[org].pk, infiniband_enabled=on)
+
+    def suspend(self, org: str, on: bool) -> None:
+        set_switches(
+            actor=SYSTEM,
+            organization_id=self.orgs[org].pk,
+            account_status=SUSPENDED if on else ACTIVE,
+        )
+
+    def set_balance(self, org: str, cents: int | None) -> None:
+        set_switches(actor=SYSTEM, organization_id=self.orgs[org].pk, balance_cents=cents)
 
     def join(self, node: str, on: bool) -> None:
         join(UUID(node), self.fabric if on else None, actor=SYSTEM)

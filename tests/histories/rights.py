@@ -34,6 +34,14 @@ ACTIONS = {
     "reservation.capacity": {"reservation.read", "reservation.capacity"},
     "reservation.manage": {"reservation.read", "reservation.capacity", "reservation.manage"},
 }
+# What of it the built-in roles hold, as far as it is used here; None is everything.
+BUILTIN: dict[str, tuple[str, ...] | None] = {
+    "owner": None,
+    "admin": None,
+    "member": ("compute.write", "sshkey.write"),
+    "viewer": ("compute.read",),
+    "billing": (),
+}
 SESSIONS_ONLY = {"apikey.create", "apikey.update", "role.manage"}
 
 # How a unit stands to a request, in the order in which they are used up.
@@ -62,8 +70,17 @@ class Rights(Facts):
             return False
         if asker.maker is not None and not self.may(asker.maker, action):
             return False
+        if not asker.member:
+            return False
         permissions = self.roles[asker.role][1] if asker.role is not None else asker.permissions
         return permissions is None or any(action in ACTIONS[permission] for permission in permissions)
+
+    def dead(self, who: str) -> list[Fault]:
+        """Why the credential stands for nobody, whatever is asked with it."""
+        asker = self.credentials[who]
+        if asker.revoked:
+            return [(401, "REVOKED_API_KEY")]
+        return [] if asker.member else [(401, "UNAUTHORIZED")]
 
     def gate(
         self, seen: Seen, who: str, action: str, *, org: str | None = None, hidden: bool = False
@@ -72,10 +89,9 @@ class Rights(Facts):
 
         `org` is the organization that the path names.
         """
-        asker = self.credentials[who]
-        if asker.revoked:
-            return seen.refused([(401, "REVOKED_API_KEY")])
-        if org is not None and asker.org != org:
+        if dead := self.dead(who):
+            return seen.refused(dead)
+        if org is not None and self.credentials[who].org != org:
             return seen.refused([FORBIDDEN])
         if not self.may(who, action):
             return seen.refused([NOT_THERE if hidden else FORBIDDEN])
@@ -83,12 +99,11 @@ class Rights(Facts):
 
     def my_workload(self, seen: Seen, who: str, action: str, workload_id: str) -> Workload | None:
         """The workload that the path names; None when the request was refused, and rightly so."""
-        asker = self.credentials[who]
         workload = self.workloads[workload_id]
-        if asker.revoked:
-            seen.refused([(401, "REVOKED_API_KEY")])
+        if dead := self.dead(who):
+            seen.refused(dead)
             return None
-        if workload.org != asker.org:
+        if workload.org != self.credentials[who].org:
             seen.refused([NOT_THERE])
             return None
         return None if self.gate(seen, who, action) else workload

@@ -1,13 +1,14 @@
-"""Steps of API keys and roles."""
+"""Steps of API keys, roles and members, and of what operators make of accounts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.histories.asking import Asking, Call
+from tests.histories.people import Model
 
 
 class PeopleSteps(Asking):
-    """Steps of API keys and roles."""
+    """Steps of API keys, roles and members, and of what operators make of accounts."""
 
     def make_key(self, permissions: Sequence[str], by: int) -> Call | None:
         asker = self.asker(by, "boss")
@@ -92,4 +93,41 @@ class PeopleSteps(Asking):
             f"{asker} deletes a role",
             lambda: self.real.ask("DELETE", f"/v1/roles/{role}", asker),
             lambda model, seen: model.delete_role(seen, asker, role),
+        )
+
+    # What operators do at the server
+
+    def _done(self, words: str, do: Callable[[], None], told: Callable[[Model], None]) -> Call:
+        def send() -> tuple[int, None]:
+            do()
+            return 200, None
+
+        return Call(words, send, lambda model, seen: told(model))
+
+    def give_role(self, number: int) -> Call | None:
+        """The helper has one of the organization's own roles."""
+        role = self.one(self.model.roles, number)
+        return None if role is None else self.set_member("helper", role)
+
+    def set_member(self, name: str, role: str | None) -> Call:
+        """A person has another role, or leaves or comes back."""
+        before = self.model.credentials[name].member
+        return self._done(
+            f"{name} is {role} from now on",
+            lambda: self.real.set_member(name, role, before=before),
+            lambda model: model.set_member(name, role),
+        )
+
+    def suspend(self, org: str, on: bool) -> Call:
+        return self._done(
+            f"{org} is {'suspended' if on else 'active'} from now on",
+            lambda: self.real.suspend(org, on),
+            lambda model: model.suspend(org, on),
+        )
+
+    def set_balance(self, org: str, cents: int | None) -> Call:
+        return self._done(
+            f"{org} has {cents} cents",
+            lambda: self.real.set_balance(org, cents),
+            lambda model: model.set_balance(org, cents),
         )

@@ -2,7 +2,8 @@
 
     python -m tests.mutants [NAME …] [--examples 120] [--seconds 240]
 
-Prints of each whether it was killed, by which history, and exits 1 when one survives or no longer fits.
+Prints of each whether it was killed, after how long and by which history, and exits 1 when one survives or
+no longer fits. Where the environment names no database or broker, all of them use the same of their own.
 """
 
 import argparse
@@ -16,8 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tests.mutants.seeded import MUTANTS, Mutant
+from tests.support import services
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = (
@@ -32,7 +35,7 @@ LEFT_OUT = (
 LINES_SHOWN = 40
 STEPS = 6  # a history, after its opening
 SHRINK_SECONDS = int(os.environ.get("HISTORIES_SHRINK_SECONDS", "30"))
-NOTHING = Mutant("nothing", "the histories find nothing where nothing is wrong", ())
+SLOW_SECONDS = 60  # what takes longer wants an opening of its own
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,32 @@ class Outcome:
     verdict: str
     seconds: float
     said: list[str]
+
+    @property
+    def killed(self) -> bool:
+        return self.verdict == "killed"
+
+
+@contextmanager
+def served() -> Iterator[None]:
+    """Services for all of the runs, where the environment does not name them: making them anew takes as long
+    as most faults do.
+    """
+    if "DATABASE_URL" in os.environ and "REDIS_URL" in os.environ:
+        yield
+        return
+    with services.started() as (database_url, redis_url):
+        own = {
+            "DATABASE_URL": urlsplit(database_url)._replace(path="/openrelay").geturl(),
+            "REDIS_URL": redis_url,
+        }
+        added = {name: url for name, url in own.items() if name not in os.environ}
+        os.environ.update(added)
+        try:
+            yield
+        finally:
+            for name in added:
+                del os.environ[name]
 
 
 @contextmanager
@@ -110,25 +139,38 @@ def main() -> int:
     if unknown := set(options.names) - known.keys():
         parser.error(f"there is no fault {', '.join(sorted(unknown))}")
     chosen = [known[name] for name in options.names] or list(MUTANTS)
-    left = []
+    outcomes: dict[str, Outcome] = {}
     schema = True  # whether the database has to be made anew
-    for mutant in chosen:
-        changes_schema = any("/migrations/" in path for path, _, _ in mutant.edits)
-        outcome = run(
-            mutant,
-            examples=options.examples,
-            seconds=options.seconds,
-            fresh=schema or changes_schema,
-        )
-        schema = changes_schema or outcome.verdict != "killed"
-        print(f"{outcome.verdict:8} {mutant.name:26} {outcome.seconds:4.0f} s  {mutant.promise}", flush=True)
-        if outcome.verdict != "killed":
-            left.append(mutant.name)
-        if outcome.verdict != "killed" or not options.quiet:
-            for line in outcome.said[-LINES_SHOWN:]:
-                print(f"           {line}", flush=True)
-    killed = len(chosen) - len(left)
-    print(f"{killed} of {len(chosen)} killed" + (f"; left: {', '.join(left)}" if left else ""))
+    with served():
+        for mutant in chosen:
+            changes_schema = any("/migrations/" in path for path, _, _ in mutant.edits)
+            outcome = run(
+                mutant,
+                examples=options.examples,
+                seconds=options.seconds,
+                fresh=schema or changes_schema,
+            )
+            schema = changes_schema or not outcome.killed
+            outcomes[mutant.name] = outcome
+            print(
+                f"{outcome.verdict:8} {mutant.name:26} {outcome.seconds:4.0f} s  {mutant.promise}", flush=True
+            )
+            if not (outcome.killed and options.quiet):
+                for line in outcome.said[-LINES_SHOWN:]:
+                    print(f"           {line}", flush=True)
+    return summary(outcomes)
+
+
+def summary(outcomes: dict[str, Outcome]) -> int:
+    """Say what became of all of them; 1 unless each was killed."""
+    left = [f"{name} {outcome.verdict}" for name, outcome in outcomes.items() if not outcome.killed]
+    seconds = sum(outcome.seconds for outcome in outcomes.values())
+    print(f"{len(outcomes) - len(left)} of {len(outcomes)} killed in {seconds / 60:.1f} minutes")
+    slow = {name: found.seconds for name, found in outcomes.items() if found.seconds > SLOW_SECONDS}
+    if slow:
+        print(f"slow: {', '.join(f'{name} {seconds:.0f} s' for name, seconds in slow.items())}")
+    if left:
+        print(f"left: {', '.join(left)}")
     return 1 if left else 0
 
 

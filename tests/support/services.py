@@ -25,6 +25,17 @@ def running() -> Iterator[None]:
     if "DATABASE_URL" in os.environ and "REDIS_URL" in os.environ:
         yield
         return
+    with started() as (database_url, redis_url):
+        if "DATABASE_URL" not in os.environ:
+            _use_database(database_url)
+        if "REDIS_URL" not in os.environ:
+            _use_broker(redis_url)
+        yield
+
+
+@contextmanager
+def started() -> Iterator[tuple[str, str]]:
+    """A PostgreSQL and a Valkey of one's own, by their URLs, the first as its superuser."""
     for stray in Home.strays():
         if stray.name.startswith(PREFIX):  # of a run that was killed
             shutil.rmtree(stray)
@@ -37,11 +48,7 @@ def running() -> Iterator[None]:
         children.add(valkey.prepare())
         postgres.open()
         valkey.open()
-        if "DATABASE_URL" not in os.environ:
-            _use_database(postgres.admin_url)
-        if "REDIS_URL" not in os.environ:
-            _use_broker(valkey.url)
-        yield
+        yield postgres.admin_url, valkey.url
     finally:
         children.stop(lambda: False)
         home.destroy()
