@@ -4,6 +4,7 @@ An edit names the exact text that it replaces, which has to be there exactly onc
 """
 
 from tests.mutants.mutant import Mutant, one
+from tests.mutants.seeded_people import PEOPLE
 from tests.mutants.seeded_shares import SHARES
 
 _PLACEMENT = "compute/placement.py"
@@ -14,7 +15,6 @@ _INVENTORY = "nodes/services/inventory.py"
 _CAPACITY = "reservations/services/capacity.py"
 _AMENDING = "reservations/services/amending.py"
 _CLAIMS = "compute/services/claims.py"
-_KEYS = "openrelay/identity/services/keys.py"
 
 MUTANTS = (
     Mutant(
@@ -320,92 +320,6 @@ MUTANTS = (
         "        if len(opening) == 1:\n",
         "        if len(opening) == 0:\n",
     ),
-    # Money, repeats, and who may
-    one(
-        "rate-not-locked",
-        "the rate locks when a session opens",
-        "compute/services/burn.py",
-        "cents = session.cents_per_hour if session else hourly_cents(workload) or 0",
-        "cents = hourly_cents(workload) or 0",
-    ),
-    one(
-        "interrupted-billed",
-        "interrupted time is free",
-        "compute/services/transitions.py",
-        "    else:\n        ended = [pk for pk, status",
-        "    elif target != states.INTERRUPTED:\n        ended = [pk for pk, status",
-    ),
-    one(
-        "repeat-does-it-again",
-        "a repeated Idempotency-Key does nothing again",
-        "openrelay/api/idempotency.py",
-        "        if kept is None:\n",
-        "        if kept is None or kept[0] == self.fingerprint:\n",
-    ),
-    one(
-        "repeat-of-another",
-        "an Idempotency-Key stands for one request",
-        "openrelay/api/idempotency.py",
-        "        if fingerprint != self.fingerprint:\n",
-        "        if not fingerprint:\n",
-    ),
-    one(
-        "others-workloads",
-        "another organization's workload is not there",
-        "compute/querysets.py",
-        "return self.filter(organization_id=caller.organization_id)",
-        "return self.all()",
-    ),
-    one(
-        "key-over-its-maker",
-        "no key exceeds its maker",
-        "openrelay/identity/services/escalation.py",
-        "    if not beyond:\n        return\n",
-        "    if beyond is not None:\n        return\n",
-    ),
-    one(
-        "role-kept-in-key",
-        "a key goes no further than its maker's role of now",
-        "openrelay/identity/services/callers.py",
-        "        actions &= facts.maker_role.actions(platform_ops=facts.is_platform_ops)\n",
-        "        pass\n",
-    ),
-    one(
-        "budget-for-ever",
-        "a budget of 0 is none",
-        _KEYS,
-        "        if budget.limit == 0:\n",
-        "        if budget.limit == -1:\n",
-    ),
-    one(
-        "budget-forgets-its-period",
-        "what a change of a budget does not name stays",
-        _KEYS,
-        "budget.period or key.budget_period or PERIODS[0]",
-        "budget.period or PERIODS[0]",
-    ),
-    Mutant(
-        "keys-edit-keys",
-        "people edit keys, keys do not",
-        (
-            (
-                "openrelay/identity/services/callers.py",
-                "(actions_of(facts.permissions) | EVERYONE) - SESSION_ONLY_ACTIONS",
-                "actions_of(facts.permissions) | EVERYONE",
-            ),
-            (
-                "openrelay/identity/operations.py",
-                '"update_org_api_key": Access("apikey.update", session_only=True)',
-                '"update_org_api_key": Access("apikey.update")',
-            ),
-        ),
-    ),
-    one(
-        "revoked-key-serves",
-        "a revoked key is dead",
-        "openrelay/identity/services/callers.py",
-        "    if facts.revoked_at is not None:\n",
-        "    if facts.revoked_at is None and facts.revoked_at is not None:\n",
-    ),
     *SHARES,
+    *PEOPLE,
 )
