@@ -53,7 +53,7 @@ PEOPLE = (
         "    if not status:\n",
     ),
     Mutant(
-        "spent-twice",
+        "spent-not-counted",
         "what is spent is not there to spend",
         (
             (_ACCOUNTS, "balance - int(cents)", "balance"),
