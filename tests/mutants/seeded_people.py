@@ -138,14 +138,14 @@ PEOPLE = (
         "who-left-stays",
         "who is removed is no member",
         _MEMBERSHIPS,
-        "        membership.delete()\n",
+        "    membership.delete()\n",
         "",
     ),
     one(
         "role-of-before",
         "a member's other role counts from then on",
         _MEMBERSHIPS,
-        "        membership.save(update_fields=list(given))\n",
+        "    membership.save(update_fields=list(given))\n",
         "",
     ),
     one(
