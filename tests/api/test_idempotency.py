@@ -113,14 +113,14 @@ def test_while_the_first_runs_the_second_is_told_to_wait() -> None:
                 one = once(org)
                 one.begin()
                 inside.set()
-                leave.wait(10)
+                leave.wait(60)
                 one.store(1)
         finally:
             connection.close()
 
     thread = threading.Thread(target=first)
     thread.start()
-    assert inside.wait(10)
+    assert inside.wait(60)
     second = once(org)
     with pytest.raises(Conflict) as refused:
         work(second, 2)
@@ -141,7 +141,7 @@ def test_six_at_once_do_the_work_once() -> None:
 
     def attempt(number: int) -> None:
         try:
-            start.wait(10)
+            start.wait(60)
             work(once(org), number)
             outcomes.append("worked")
         except Replayed:

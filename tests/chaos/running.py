@@ -48,7 +48,7 @@ class Whole:
                 stderr=terminal,
                 start_new_session=True,
             )
-        self.until("it is ready", lambda: "OpenRelay is ready" in self.said(), 120)
+        self.until("it is ready", lambda: "OpenRelay is ready" in self.said(), 300)
         heard = "SELECT count(*) FROM nodes_nodeheartbeat WHERE seen_at > now() - interval '60 s'"
         self.until("every agent is heard", lambda: self.rows(heard) == [(len(self.nodes),)])
 
@@ -68,12 +68,12 @@ class Whole:
         self.supervisor.send_signal(signal.SIGCONT)
         self.supervisor.send_signal(signal.SIGTERM)
         try:
-            self.supervisor.wait(60)
+            self.supervisor.wait(120)
         except subprocess.TimeoutExpired:
             self.supervisor.kill()
             self.supervisor.wait()
 
-    def until(self, what: str, holds: Callable[[], bool], seconds: float = 60) -> None:
+    def until(self, what: str, holds: Callable[[], bool], seconds: float = 180) -> None:
         """Wait until `holds`; fails with what the supervisor said."""
         deadline = time.monotonic() + seconds
         while not holds():

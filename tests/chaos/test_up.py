@@ -115,7 +115,7 @@ def test_ctrl_c_ends_all_of_it(whole: Whole) -> None:
     assert whole.supervisor is not None
     before, url = whole.children(), whole.settings["BASE_URL"]
     whole.supervisor.send_signal(signal.SIGINT)
-    assert whole.supervisor.wait(60) == 0
+    assert whole.supervisor.wait(120) == 0
     assert whole.said().rstrip().endswith("stopped")
     for name, pid in before.items():
         assert processes.born(pid) is None, f"{name} still lives"

@@ -236,6 +236,7 @@ def test_only_a_live_node_credential_serves(world: World, path: str) -> None:
 
 
 def test_every_call_is_a_sign_of_life_written_now_and_then(world: World, clock) -> None:  # type: ignore[no-untyped-def]
+    clock.freeze()
     NodeHeartbeat.objects.update(seen_at=None)
     world.work()
     seen = NodeHeartbeat.objects.get(node=world.node).seen_at

@@ -72,7 +72,7 @@ def at_once(calls: list[Callable[[], httpx.Response]]) -> list[httpx.Response]:
     return [answer for answer in answers if answer is not None]
 
 
-def eventually(true: Callable[[], bool], seconds: float = 20) -> None:
+def eventually(true: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not come about"

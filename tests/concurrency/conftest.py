@@ -26,7 +26,7 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
 
     def run(call: Callable[[], Any]) -> Any:
         try:
-            ready.wait(20)
+            ready.wait(60)
             return call()
         except Exception as error:
             return error

@@ -425,7 +425,7 @@ def test_a_role_is_given_or_deleted_never_both(sdk: ModuleType) -> None:
         barrier = threading.Barrier(2)
 
         def attempt(name: str, act: Any, outcomes: Any = outcomes, barrier: Any = barrier) -> None:
-            barrier.wait(10)
+            barrier.wait(60)
             try:
                 act()
                 outcomes[name] = True
@@ -443,7 +443,7 @@ def test_a_role_is_given_or_deleted_never_both(sdk: ModuleType) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
         assert outcomes in (
             {"give": True, "delete": "ROLE_IN_USE"},
             {"give": "VALIDATION_ERROR", "delete": True},

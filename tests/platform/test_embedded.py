@@ -46,7 +46,7 @@ def sleeper(home, name="sleeper", code="import time; time.sleep(60)"):
     )
 
 
-def until(condition, seconds=10):
+def until(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not come true in time"
@@ -74,7 +74,7 @@ def test_a_port_that_is_held_is_only_for_those_who_share_it():
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             server.bind(("127.0.0.1", port))
             server.listen()
-            with socket.create_connection(("127.0.0.1", port), timeout=2):
+            with socket.create_connection(("127.0.0.1", port), timeout=20):
                 server.accept()[0].close()
     # What lingers of connections does not keep it from the next start.
     ports.hold(port).close()
@@ -167,7 +167,7 @@ def test_leftovers_of_a_killed_run_are_ended_and_strangers_are_not(home):
         )
         said = []
         Children(home, said.append).end_leftovers()
-        assert left.wait(5) == -signal.SIGTERM
+        assert left.wait(60) == -signal.SIGTERM
         assert stranger.poll() is None
         assert said == [f"ending a web left behind by an earlier run (pid {left.pid})"]
     finally:
@@ -321,7 +321,7 @@ def test_a_make_that_is_interrupted_alone_is_noticed(tmp_path):
     )
 
     def becomes(wanted):
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while processes.interrupted(make.pid) != wanted and time.monotonic() < deadline:
             time.sleep(0.02)
         return processes.interrupted(make.pid) == wanted
