@@ -34,8 +34,14 @@ def _destroy(self: DatabaseCreation, test_database_name: str, _verbosity: int) -
 
 # Each test's client would otherwise index every static file there is. The real server does so, once.
 settings.WHITENOISE_AUTOREFRESH = True
-# How long an example takes says nothing on a busy machine.
-hypothesis_settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says nothing on a busy machine. A change is judged by the same examples each time;
+# new ones are for those who run the tests.
+hypothesis_settings.register_profile(
+    "suite",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="OPENRELAY_CI" in os.environ,
+)
 hypothesis_settings.load_profile("suite")
 
 TransactionTestCase._fixture_teardown = _flush  # type: ignore[attr-defined, method-assign]
