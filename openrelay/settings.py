@@ -80,6 +80,7 @@ CONSOLE_MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "openrelay.console.middleware.OperatorsAddress",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -164,6 +165,9 @@ SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_NAME = "openrelay_csrf"
+# How many attempts to sign in to the console may fail in a quarter of an hour; 0 counts nothing.
+SIGN_IN_FAILURES_PER_ACCOUNT = env.int("SIGN_IN_FAILURES_PER_ACCOUNT", default=10)
+SIGN_IN_FAILURES_PER_ADDRESS = env.int("SIGN_IN_FAILURES_PER_ADDRESS", default=50)
 # A console reached by https keeps its cookies to https.
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BASE_URL.startswith("https://")
 SECURE_PROXY_SSL_HEADER = (
@@ -252,7 +256,6 @@ UNFOLD = {
     ],
     "BORDER_RADIUS": "6px",
     "STYLES": [lambda _request: static("console/console.css")],
-    "LOGIN": {"form": "openrelay.console.forms.OperatorLoginForm"},
     "DASHBOARD_CALLBACK": "reservations.admin.overview",
     "COLORS": {
         "primary": {

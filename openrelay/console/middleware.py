@@ -2,11 +2,19 @@
 
 from collections.abc import Callable
 
+from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse_lazy
 
+from openrelay.audit.services.record import Actor, record
+from openrelay.errors import Forbidden
+from openrelay.identity.models import User
+
 CONSOLE = reverse_lazy("admin:index")
+LOGIN = reverse_lazy("admin:login")
+LOGOUT = reverse_lazy("admin:logout")
+_READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 # Everything comes from this very host. The admin's interface library evaluates expressions written in the
 # pages, so scripts and styles in the page itself have to be let be; nothing is fetched from elsewhere.
@@ -22,6 +30,43 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
+
+
+class OperatorsAddress:
+    """Knows nobody who comes from an address that their role may not be used from: they have to sign in.
+
+    An attempt at a change is noted in the audit log.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if request.path_info.startswith(str(CONSOLE)) and request.path_info != str(LOGOUT):
+            user = request.user
+            source_ip: str = request.source_ip  # type: ignore[attr-defined]
+            if isinstance(user, User) and user.is_staff and not user.console_opens_from(source_ip):
+                if request.method not in _READING and request.path_info != str(LOGIN):
+                    _note(request, user, source_ip)
+                request.user = AnonymousUser()
+        return self.get_response(request)
+
+
+def _note(request: HttpRequest, user: User, source_ip: str) -> None:
+    record(
+        Actor(f"user:{user.pk}", source_ip, request.request_id),  # type: ignore[attr-defined]
+        "request.refused",
+        target_type="path",
+        target_id="".join(char if char.isprintable() else "\ufffd" for char in request.path_info[:200]),
+        after={
+            "method": request.method,
+            "operation": "console",
+            "status": Forbidden.status,
+            "code": Forbidden.code,
+            "permission": None,
+            "deniedBy": "role",
+        },
+    )
 
 
 class ContentPolicy:

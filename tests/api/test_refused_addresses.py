@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from openrelay.api import throttle
+from openrelay import counters
 from openrelay.api.throttle import PrincipalThrottle
 from openrelay.api.views import OperationView
 from openrelay.audit.models import AuditEvent
@@ -91,10 +91,10 @@ def three_a_minute(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     settings.RATE_LIMIT_PER_MINUTE = 3
     settings.REDIS_PREFIX = f"openrelay-test-{uuid.uuid4()}:"
     monkeypatch.setattr(OperationView, "throttle_classes", [PrincipalThrottle])
-    monkeypatch.setattr(PrincipalThrottle, "_left_alone_until", 0.0)
-    throttle._client.cache_clear()
+    monkeypatch.setattr(counters, "_left_alone_until", 0.0)
+    counters._client.cache_clear()
     yield
-    throttle._client.cache_clear()
+    counters._client.cache_clear()
 
 
 @pytest.mark.usefixtures("three_a_minute")

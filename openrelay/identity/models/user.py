@@ -58,7 +58,19 @@ class User(AbstractBaseUser):
     @cached_property
     def is_staff(self) -> bool:
         """Whether the console opens: for members of the platform ops organization."""
-        return self.memberships.filter(organization__is_platform_ops=True, joined_at__isnull=False).exists()
+        return self._operators_place is not None
+
+    def console_opens_from(self, address: str) -> bool:
+        """Whether it opens from an address: their role there may narrow from where it is used."""
+        place = self._operators_place
+        return place is not None and (
+            place.custom_role is None or place.custom_role.held().serves_from(address)
+        )
+
+    @cached_property
+    def _operators_place(self) -> Any:
+        places = self.memberships.filter(organization__is_platform_ops=True, joined_at__isnull=False)
+        return places.select_related("custom_role").first()
 
     # The console shows every model to every operator and changes nothing by itself: a change goes through a
     # service, which asks for the operator's own action. So Django's per-model permissions have nothing to

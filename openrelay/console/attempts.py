@@ -1,0 +1,129 @@
+"""How often somebody may try a password at the console, and what the audit log has of it.
+
+An attempt counts before the password is looked at, so that many at once cannot all be the last one allowed.
+One that succeeds does not count against its address, and the account begins anew. Whoever tries to sign in as
+somebody else must not keep that person out: where they signed in before, they have a count of their own.
+"""
+
+import hashlib
+import ipaddress
+import math
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from openrelay import counters
+from openrelay.audit.actor import SYSTEM, Actor
+from openrelay.audit.services.record import record
+from openrelay.errors import TooManyRequests
+from openrelay.identity.models import User
+
+WINDOW_SECONDS = 15 * 60
+KNOWN_SECONDS = 30 * 24 * 3600
+#: What the log says was tried where nobody has the name: names that are none may be mistyped passwords.
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt to sign in: the name as it was typed, and where it came from."""
+
+    name: str
+    source_ip: str
+    request_id: str
+
+    @property
+    def account(self) -> str:
+        """The account that is tried, also for a name that nobody has; it does not tell the name."""
+        return hashlib.sha256(_plain(self.name).encode()).hexdigest()
+
+    @property
+    def origin(self) -> str:
+        """The address, of IPv6 the network that one customer has; empty where it is not known."""
+        try:
+            address = ipaddress.ip_address(self.source_ip)
+        except ValueError:
+            return ""
+        if isinstance(address, ipaddress.IPv6Address):
+            return str(ipaddress.ip_network((address, 64), strict=False))
+        return str(address)
+
+
+def begin(attempt: Attempt) -> None:
+    """Count an attempt before its password is looked at.
+
+    Raises TooManyRequests (RATE_LIMITED) with the seconds to wait, when the account or the address has had
+    all its failures of a quarter of an hour. The first that is refused so is noted in the audit log.
+    """
+    limits = {_account_count(attempt): settings.SIGN_IN_FAILURES_PER_ACCOUNT}
+    if attempt.origin:
+        limits[_address_count(attempt)] = settings.SIGN_IN_FAILURES_PER_ADDRESS
+    limits = {name: limit for name, limit in limits.items() if limit}
+    counted = counters.count(*limits, seconds=WINDOW_SECONDS) if limits else None
+    if counted is None:
+        return
+    beyond = [
+        (count, limit) for count, limit in zip(counted, limits.values(), strict=True) if count.number > limit
+    ]
+    if not beyond:
+        return
+    if any(count.number == limit + 1 for count, limit in beyond):
+        refused(attempt, "limited")
+    wait = max(count.seconds_left for count, _ in beyond)
+    minutes = math.ceil(wait / 60)
+    raise TooManyRequests(
+        "Too many attempts to sign in have failed. Nobody looked at this password. Try again in "
+        f"{minutes} minute{'' if minutes == 1 else 's'}.",
+        retry_after=wait,
+    )
+
+
+def refused(attempt: Attempt, why: str) -> None:
+    """Note in the audit log that an attempt was refused, and why: a code."""
+    person = User.objects.filter(email=_plain(attempt.name)).first()
+    record(
+        Actor(SYSTEM.name, attempt.source_ip, attempt.request_id),
+        "console.sign_in_refused",
+        target_type="user",
+        target_id=person.pk if person else UNKNOWN,
+        after={"why": why, "email": person.email if person else UNKNOWN},
+    )
+
+
+def succeeded(attempt: Attempt, person: User) -> None:
+    """Note in the audit log that a person signed in."""
+    record(
+        Actor(f"user:{person.pk}", attempt.source_ip, attempt.request_id),
+        "console.signed_in",
+        target_type="user",
+        target_id=person.pk,
+    )
+
+
+def settle(attempt: Attempt) -> None:
+    """Count an attempt no longer, since it succeeded."""
+    counters.forget(_account_count(attempt))
+    if attempt.origin:
+        counters.take_back(_address_count(attempt), seconds=WINDOW_SECONDS)
+        counters.remember(_place(attempt), seconds=KNOWN_SECONDS)
+
+
+def _plain(name: str) -> str:
+    """A name as accounts have it."""
+    return name.strip().lower()
+
+
+def _account_count(attempt: Attempt) -> str:
+    place = _place(attempt)
+    return (
+        f"{place}:failed" if attempt.origin and counters.known(place) else f"signin:{attempt.account}:failed"
+    )
+
+
+def _address_count(attempt: Attempt) -> str:
+    return f"signin:from:{attempt.origin}:failed"
+
+
+def _place(attempt: Attempt) -> str:
+    """The account at this address."""
+    return f"signin:{attempt.account}:{attempt.origin}"
