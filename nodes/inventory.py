@@ -70,7 +70,7 @@ class HostReport(StrictSerializer):
     ramMb = StrictIntegerField(min_value=1, max_value=MOST_RAM_MB, required=False)
     diskTotalGb = StrictIntegerField(min_value=0, max_value=2**30, required=False)
     diskFreeGb = StrictIntegerField(min_value=0, max_value=2**30, required=False)
-    tdx = StrictBooleanField(required=False, default=False)
+    tdx = StrictBooleanField(required=False)
 
 
 class Inventory(StrictSerializer):

@@ -15,7 +15,7 @@ from compute.services.cpu_spare import Host, spare, tightness
 from compute.services.place import unknown_node
 from compute.services.regions import regions_of, require_one_place
 from compute.services.ssh_keys import keys_of, named_keys
-from compute.services.templates import template_for
+from compute.services.templates import default_template, starts_from, template_for
 from compute.services.trying import NamedNode, Trial, Tried, named_node
 from compute.services.vm_image import require_image
 from openrelay import quick
@@ -64,8 +64,10 @@ def _resolve(caller: Caller, request: "VmRequest") -> CpuWanted:
     template = template_for(
         request.template_id, model_id=None, gpu_count=0, image_url=request.details.get("image_url")
     )
-    account, keys = quick.read(
-        account_of(caller.organization_id), keys_of(caller.organization_id, request.ssh_key_ids)
+    account, keys, default = quick.read(
+        account_of(caller.organization_id),
+        keys_of(caller.organization_id, request.ssh_key_ids),
+        default_template(model_id=None, gpu_count=0),
     )
     if request.node_id is None:
         require_means(account)
@@ -77,7 +79,7 @@ def _resolve(caller: Caller, request: "VmRequest") -> CpuWanted:
         keys=named_keys(request.ssh_key_ids, keys),
         details={
             **request.details,
-            "template": template,
+            "template_id": starts_from(template, request.details, default),
             "preferred_regions": list(request.preferred_regions),
             "allow_fallback": request.allow_fallback,
         },

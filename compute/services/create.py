@@ -20,7 +20,7 @@ from compute.services.prices import sold_at
 from compute.services.regions import regions_of, require_one_place
 from compute.services.room import Refusal, Wanted, shape_for
 from compute.services.ssh_keys import keys_of, named_keys
-from compute.services.templates import template_for
+from compute.services.templates import default_template, starts_from, template_for
 from compute.services.trying import NamedNode, Trial, named_node
 from compute.services.vm_image import require_image
 from nodes.models import GpuModel
@@ -94,8 +94,13 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
     )
     org = caller.organization_id
     # What is news of the pool comes with the rest, whether or not it will be needed.
-    (account, keys, sold), news = ask_along(
-        org, request.tier, account_of(org), keys_of(org, request.ssh_key_ids), sold_at(request.tier, model_id)
+    (account, keys, sold, default), news = ask_along(
+        org,
+        request.tier,
+        account_of(org),
+        keys_of(org, request.ssh_key_ids),
+        sold_at(request.tier, model_id),
+        default_template(model_id=model_id, gpu_count=gpu_count),
     )
     # On a node that it names it may have what it is not billed for.
     if request.node_id is None:
@@ -112,7 +117,7 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
         disk_gb=request.disk_size_gb,
         details={
             **request.details,
-            "template": template,
+            "template_id": starts_from(template, request.details, default),
             "preferred_regions": list(request.preferred_regions),
             "allow_fallback": request.allow_fallback,
         },

@@ -1,5 +1,6 @@
 """Which images VMs may start from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -7,6 +8,7 @@ from compute.models import VmTemplate
 from nodes.models import GpuModel
 from openrelay.errors import Invalid
 from openrelay.ids import parse_id
+from openrelay.rows import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,37 @@ def template_for(
     if not _suits(template, named, model.pk, model.manufacturer):
         raise Invalid(f"templateId: {template.name} does not suit {model.name}. Choose another of either.")
     return template
+
+
+def default_template(*, model_id: UUID | None, gpu_count: int) -> Reading:
+    """Reads the id of the template that a VM starts from which names nothing to start from: the default one,
+    where it is offered and suits the VM; one that suits only some GPU models, where the model is named.
+    """
+    return Reading(_DEFAULT, (gpu_count, gpu_count, model_id, model_id))
+
+
+def starts_from(named: VmTemplate | None, details: Mapping[str, object], default: UUID | None) -> UUID | None:
+    """The id of the template that a VM starts from; None for one that names an image, or that no template
+    suits: its node chooses.
+    """
+    if named is not None:
+        return named.pk
+    return None if details.get("image_url") else default
+
+
+# As `_suits` has it.
+_DEFAULT = """(
+    SELECT template.id FROM compute_vmtemplate template
+    WHERE template.is_default AND template.offered
+      AND (%s::int > 0 OR NOT template.requires_gpu)
+      AND (%s::int = 0 OR CASE
+        WHEN EXISTS (SELECT FROM compute_vmtemplate_gpu_models WHERE vmtemplate_id = template.id)
+        THEN EXISTS (SELECT FROM compute_vmtemplate_gpu_models
+                     WHERE vmtemplate_id = template.id AND gpumodel_id = %s::uuid)
+        ELSE template.manufacturer = '' OR lower(template.manufacturer) = (
+            SELECT lower(manufacturer) FROM nodes_gpumodel WHERE id = %s::uuid)
+        END)
+)"""
 
 
 def _suits(template: VmTemplate, named: set[UUID], model_id: UUID, manufacturer: str) -> bool:

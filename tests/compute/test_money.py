@@ -229,6 +229,41 @@ def test_locations_sizes_and_disk_limits_are_told(world: World) -> None:
     assert told["cpu"][0] == {"resourceSize": "cpu-small", "vcpu": 2, "ramMb": 4096, "pricePerHourCents": 4}
 
 
+def test_a_vm_that_names_no_image_starts_from_the_default_template(world: World) -> None:
+    default = VmTemplate.objects.get(is_default=True)
+
+    def starts_from(**body: Any) -> str | None:
+        made = world.vm(world.buyer, **body)
+        detail = world.client(world.buyer).get(f"/v1/vms/{made.pk}/detail").json()
+        found: str | None = world.work()[str(made.pk)]["spec"].get("template")
+        assert (made.template.filename if made.template else None) == found
+        assert detail.get("templateInfo", {}).get("name") == (made.template.name if made.template else None)
+        world.terminate(world.buyer, made)
+        world.says((made, "gone"))
+        return found
+
+    sized: dict[str, Any] = {"gpuCount": None, "resourceSize": "cpu-small"}
+    for body in ({}, {"gpuModelId": str(factories.gpu_model().pk)}, {"nodeId": None}, sized):
+        assert starts_from(**body) == default.filename
+    assert starts_from(imageUrl="https://images.example.com/a.qcow2") is None
+    other = VmTemplate.objects.get(slug="ubuntu-24-04-cuda")
+    model_id = str(factories.gpu_model().pk)
+    assert starts_from(templateId=str(other.pk), gpuModelId=model_id) == other.filename
+    # What does not suit the VM is nothing to start it from.
+    VmTemplate.objects.filter(pk=default.pk).update(requires_gpu=True, manufacturer="NVIDIA")
+    assert starts_from(gpuModelId=model_id) == default.filename
+    for body in ({}, sized):
+        assert starts_from(**body) is None
+    VmTemplate.objects.filter(pk=default.pk).update(requires_gpu=False, manufacturer="amd")
+    assert starts_from(**sized) == default.filename
+    assert starts_from(gpuModelId=model_id) is None
+    default.gpu_models.add(factories.gpu_model())
+    assert starts_from(gpuModelId=model_id) == default.filename
+    VmTemplate.objects.filter(pk=default.pk).update(offered=False)
+    for body in ({"gpuModelId": model_id}, sized):
+        assert starts_from(**body) is None
+
+
 def test_a_template_must_suit_the_gpu_and_reaches_the_node(world: World) -> None:
     listed = {row["slug"]: row for row in world.client(world.buyer).get("/v1/vm-templates").json()}
     model = GpuModel.objects.get()

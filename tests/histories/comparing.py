@@ -8,7 +8,7 @@ from typing import Any
 
 from reservations.models import Announcement
 from reservations.services.invariants import violations
-from tests.histories.facts import Contract, Workload, require
+from tests.histories.facts import DEFAULT_TEMPLATE, VM, Contract, Workload, require
 from tests.histories.people import Model
 from tests.histories.real import ORGS, Real, Runs, address, numbers
 
@@ -121,7 +121,7 @@ def _workloads(model: Model, found: dict[str, dict[str, Any]]) -> None:
             "public": workload.public,
             "given": workload.given,
             "requested": workload.requested,
-            "template": workload.asked.template,
+            "template": workload.asked.template or (DEFAULT_TEMPLATE if workload.kind == VM else None),
             "keys": workload.keys,
         }
         _same(f"{workload.kind} {pk}", found[pk], wanted)

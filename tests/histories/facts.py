@@ -51,6 +51,8 @@ class Host:
 
 
 UNTOLD = Host()
+# What a VM starts from that names no template: the default one of a fresh platform, which suits every GPU.
+DEFAULT_TEMPLATE = "ubuntu-24-04"
 
 
 @dataclass(frozen=True)

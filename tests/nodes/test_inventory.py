@@ -15,6 +15,7 @@ from nodes.models import Gpu, GpuModel, GpuUnit, InventoryReport, Node, Topology
 from nodes.services.inventory import take
 from openrelay import clock as database_clock
 from openrelay.audit.actor import Actor
+from openrelay.api.serializers import read
 from openrelay.audit.models import AuditEvent
 from openrelay.errors import Invalid, NotFound
 from tests import factories
@@ -147,11 +148,13 @@ def test_a_report_with_little_news_costs_the_same_for_one_unit_and_for_many(
 
 
 def test_the_hosts_figures_and_drivers_are_not_topology(node: Node) -> None:
-    taken = reports(node, 4, host={"cpuCores": 64, "ramMb": 4096, "cpuModel": "EPYC"})
+    reports(node, 4, host={"tdx": True})
+    host = read(Inventory, factories.report(4, sequence=9, host={"cpuCores": 64, "ramMb": 4096}))["host"]
+    taken = reports(node, 4, host={**host, "cpuModel": "EPYC"})
     assert taken.generation == 1
     assert (node.cpu_cores, node.ram_mb, node.cpu_model) == (64, 4096, "EPYC")
     # What a report does not tell stays as it was told.
-    assert node.disk_total_gb == 16000
+    assert (node.disk_total_gb, node.tdx_enabled) == (16000, True)
 
 
 def test_what_became_of_a_host_is_in_the_log_but_for_its_free_disk(node: Node) -> None:
