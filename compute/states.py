@@ -1,5 +1,6 @@
 """The states of a workload, and the one table of how it may go from one to another."""
 
+import re
 from typing import Final
 
 PENDING: Final = "pending"
@@ -38,6 +39,14 @@ SPOT_PREEMPTED: Final = "spot_preempted_for_reservation_tenant"
 NODE_REMOVED: Final = "node_removed"
 NODE_LOST: Final = "node_lost"
 NODE_LEAVING: Final = "node leaving at "  # and the RFC 3339 time: of a running workload
+
+# The form of most of them.
+_READ_BY_PROGRAMS: Final = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)+")
+
+
+def read_by_programs(reason: str) -> bool:
+    """Whether a statusReason reads as one of the platform's own, which what others say must never do."""
+    return bool(_READ_BY_PROGRAMS.fullmatch(reason)) or reason.startswith(NODE_LEAVING)
 
 
 def sources(target: str) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from openrelay.api.serializers import (
     StrictCharField,
     StrictIntegerField,
     StrictSerializer,
+    ToldField,
 )
 
 # 1 PiB, and well within a 32-bit integer, in which guests' shares of it are kept and counted.
@@ -45,7 +46,7 @@ class GpuReport(StrictSerializer):
     model = StrictCharField(max_length=96)
     serial = StrictCharField(max_length=96, required=False, allow_blank=True)
     healthy = StrictBooleanField(required=False, default=True)
-    failure = StrictCharField(max_length=200, required=False, allow_blank=True)
+    failure = ToldField(max_length=200, required=False, allow_blank=True)
 
 
 class UnitReport(StrictSerializer):
@@ -56,7 +57,7 @@ class UnitReport(StrictSerializer):
     iommuGroup = StrictIntegerField(min_value=0, max_value=65535, required=False)
     numaNode = StrictIntegerField(min_value=0, max_value=255, required=False)
     sellable = StrictBooleanField(required=False, default=True)
-    notSellableReason = StrictCharField(max_length=200, required=False, allow_blank=True)
+    notSellableReason = ToldField(max_length=200, required=False, allow_blank=True)
     gpus = GpuReport(  # type: ignore[call-arg]
         many=True, allow_empty=False, max_length=64, error_messages={"empty": "must not be empty"}
     )

@@ -108,7 +108,8 @@ BODIES = {
             "diskSizeGb": "Disk in GB. Absent: 100 a GPU, and 100 without any.",
             "resourceSize": "The size of a VM without GPUs, as `/v1/pricing` lists them; refused beside a "
             "GPU count or model. It sets memory and CPUs.",
-            "templateId": "The image to start from, by template. Without it and `imageUrl`: the default one, where it suits.",
+            "templateId": "The image to start from, by template. Without it and `imageUrl`: the default one, "
+            "where it suits.",
             "preferredRegions": "Regions to place it in.",
             "allowFallback": "Whether another region will do when the preferred ones have no room.",
             "imageUrl": "What to start from: a disk image by its https address, or a container image.",

@@ -1,6 +1,5 @@
 """What compute's operations take: the shape alone, unknown fields refused."""
 
-import re
 from typing import Any
 
 from rest_framework import serializers
@@ -20,12 +19,11 @@ from openrelay.api.serializers import (
     StrictListField,
     StrictMapField,
     StrictSerializer,
+    ToldField,
 )
 
 _MAX_GPUS = 4096
 _MAX_SCRIPT = 256 * 1024
-# A terminal's escape sequences, and single control characters.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def _port(**kwargs: Any) -> StrictIntegerField:
@@ -138,24 +136,14 @@ class CreateSshKey(StrictSerializer):
     publicKey = StrictCharField(max_length=16 * 1024, source="public_key")
 
 
-class ConsoleField(StrictCharField):
-    """What a guest wrote to its console: control characters but tab and newline are left out, not refused."""
-
-    def to_internal_value(self, data: Any) -> str:
-        """The text without what would move a reader's cursor."""
-        if isinstance(data, str):
-            data = _ESCAPES.sub("", data.replace("\r\n", "\n"))
-        return super().to_internal_value(data)
-
-
 class GuestReport(StrictSerializer):
     """What an agent says of one guest."""
 
     runId = IdField(source="run_id")
     state = StrictChoiceField([state for state in Run.Observed.values if state])
-    message = StrictCharField(max_length=2000, required=False, allow_blank=True, default="")
+    message = ToldField(max_length=2000, required=False, allow_blank=True, default="")
     sshReady = StrictBooleanField(required=False, source="ssh_ready")
-    console = ConsoleField(max_length=CONSOLE_AT_MOST, required=False, allow_blank=True)
+    console = ToldField(max_length=CONSOLE_AT_MOST, cut=False, required=False, allow_blank=True)
     diskTotalBytes = StrictIntegerField(min_value=0, required=False, source="disk_total_bytes")
     diskUsedBytes = StrictIntegerField(min_value=0, required=False, source="disk_used_bytes")
 

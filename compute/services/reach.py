@@ -62,6 +62,8 @@ def _state(workload: Workload, guest: GuestState | None) -> tuple[str, str]:
         return "booting", "It waits for its GPUs."
     if workload.status == states.DEPLOYING:
         return "booting", "Its node is starting it."
+    if workload.status == states.INTERRUPTED and workload.status_reason != states.NODE_LOST:
+        return "offline", f"It is interrupted: {workload.status_reason}."
     if workload.status == states.INTERRUPTED:
         return "offline", "Its node is offline. It goes on when the node is back."
     if workload.status == states.TERMINATED:

@@ -193,12 +193,23 @@ def _follow(held: LockedNode, run: Run, guest: Guest, actor: Actor) -> None:
         target, reason = _ENDINGS[Run.Observed(guest.state)]
         if target == states.STOPPED and not states.may(workload.status, target):
             target, reason = states.FAILED, "the guest stopped before it had started"
-        if target == states.FAILED and guest.message:
-            reason = guest.message
-        if workload.kind == Workload.Kind.POD and workload.status in (states.PENDING, states.DEPLOYING):
+        coming = workload.status in (states.PENDING, states.DEPLOYING)
+        # `run.observed` is from before this word.
+        never_ran = target == states.FAILED and run.observed != Run.Observed.RUNNING
+        if workload.kind == Workload.Kind.POD and (coming or never_ran):
             target, reason = states.FAILED, reason_of_a_failed_start(guest.message)
+        elif target == states.FAILED:
+            reason = _why(reason, guest.message)
         move(workload, target, reason=reason, actor=actor, at=at)
         give_up([workload.pk], at)
+
+
+def _why(what: str, message: str) -> str:
+    """The statusReason of what failed: its agent's message, where that cannot be taken for the platform's."""
+    said = message.strip()
+    if not said:
+        return what
+    return f"{what}: {said}" if states.read_by_programs(said) else said
 
 
 def _reopen(run: Run, actor: Actor, at: datetime) -> None:

@@ -8,19 +8,20 @@ from django.db.models import F
 
 from compute import states
 from compute.models import GuestState, Run, Workload
-from compute.placement import OWN, choose
+from compute.placement import OWN
 from compute.services.accounts import require_active, require_balance
 from compute.services.cpu_create import cpu_in_the_pool
 from compute.services.cpu_place import start_cpu_again
 from compute.services.cpu_room import refuse_cpu, wanted_again
 from compute.services.create import VmRequest, in_the_pool
 from compute.services.draining import leaving_reason
-from compute.services.node_facts import NodeUnit, node_facts
+from compute.services.node_facts import NodeFacts, NodeUnit, node_facts
 from compute.services.own import disk_is_gone, find, on_its_node, refuse_state, require_its_node
 from compute.services.place import affordable_room, start_again
 from compute.services.pods_admission import admit, require_online
 from compute.services.prices import sold_at
-from compute.services.room import Refusal, Wanted, options_for
+from compute.services.room import Refusal, Room, Wanted, options_for, room_among
+from compute.services.stop import may_stop
 from compute.services.transitions import move
 from nodes.models import GpuUnit
 from nodes.services.locking import LockedNode
@@ -68,7 +69,7 @@ def restart(*, caller: Caller, workload_id: UUID) -> Workload:
             require_its_node(held, workload)
             if workload.kind == Workload.Kind.POD:
                 require_online(held, workload)
-            if why := _unfit(held, workload, rules):
+            if why := _unfit(held, now, workload, rules):
                 raise Unavailable(why, code=rules.busy)
             _reboot(held, now, workload)
         elif workload.status in (states.STOPPED, states.FAILED):
@@ -99,7 +100,7 @@ def reboot(*, caller: Caller, workload_id: UUID) -> None:
         if workload.status != states.RUNNING:
             raise refuse_state(workload, "reboot", "running")
         require_its_node(held, workload)
-        if why := _unfit(held, workload, RULES[Workload.Kind(workload.kind)]):
+        if why := _unfit(held, now, workload, RULES[Workload.Kind(workload.kind)]):
             raise Conflict(why)
         _reboot(held, now, workload)
 
@@ -119,9 +120,9 @@ def _reboot(held: LockedNode, caller: Caller, workload: Workload) -> None:
     )
 
 
-def _unfit(held: LockedNode, workload: Workload, rules: Rules) -> str:
+def _unfit(held: LockedNode, caller: Caller, workload: Workload, rules: Rules) -> str:
     """Why a running workload cannot be rebooted now, as sentences; empty when it can."""
-    facts = node_facts(held, workload.organization_id, workload.tier)
+    facts = node_facts(held, workload.organization_id, workload.tier, without=workload.pk)
     if not facts.heard:
         return f"The node of {workload.name} is offline. Try again when it is back."
     own = {unit_id for unit_id, guest in facts.claims.items() if guest.workload_id == workload.pk}
@@ -134,15 +135,28 @@ def _unfit(held: LockedNode, workload: Workload, rules: Rules) -> str:
     ]
     if not failed:
         return ""
+    then = _to_stop_and_start(facts, caller, workload, rules)
+    return f"{_gpus_failed(failed)}, so {workload.name} is not rebooted. {then}"
+
+
+def _to_stop_and_start(facts: NodeFacts, caller: Caller, workload: Workload, rules: Rules) -> str:
+    """Whether to stop and start it would give a running workload healthy GPUs of its node, as a sentence."""
+    if workload.kind == Workload.Kind.VM and not may_stop(caller):
+        return (
+            "Stopping VMs is switched off for your organization, so it cannot have others of its node. "
+            "Terminate it and create a new one, or ask an operator."
+        )
+    no_help = "To stop and start it would not help now: its node"
+    if not facts.held.node.takes_new_work:
+        return f"{no_help} takes no new work."
     # As it would stand once it has stopped.
     uses = facts.uses(but=workload.pk)
-    wanted = _wanted(workload, rules)
-    options = options_for(facts.units, uses, workload.organization_id, wanted, named=True)
-    if held.node.takes_new_work and choose(options, workload.gpu_count) is not None:
-        then = "Stop it and start it again: its node has healthy GPUs for it now."
-    else:
-        then = "To stop and start it would not help now: its node has not enough healthy GPUs free for it."
-    return f"{_gpus_failed(failed)}, so {workload.name} is not rebooted. {then}"
+    room = room_among(facts, uses, workload.organization_id, _wanted(workload, rules), named=True)
+    if isinstance(room, Room):
+        return "Stop it and start it again: its node has healthy GPUs for it now."
+    if room.short:
+        return f"{no_help} has too little {' and '.join(room.short)} for it."
+    return f"{no_help} has not enough healthy GPUs free for it."
 
 
 def _take_back(held: LockedNode, caller: Caller, workload: Workload, rules: Rules) -> None:

@@ -96,7 +96,14 @@ def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named:
     facts = node_facts(held, organization_id, wanted.tier, without=without)
     if not facts.heard:
         return Refusal("the node is offline")
-    options = options_for(facts.units, facts.uses(), organization_id, wanted, named=named)
+    return room_among(facts, facts.uses(), organization_id, wanted, named=named)
+
+
+def room_among(
+    facts: NodeFacts, uses: Mapping[UUID, Use], organization_id: UUID, wanted: Wanted, *, named: bool
+) -> Room | Refusal:
+    """The same for a node that takes such work, if `uses` were what is on its units."""
+    options = options_for(facts.units, uses, organization_id, wanted, named=named)
     refusal = None
     left = options
     # Of another model the host may have enough, where it has not of the first.

@@ -20,7 +20,7 @@ def stop(*, caller: Caller, workload_id: UUID) -> Workload:
     organization that may not stop any.
     """
     with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
-        if workload.kind == Workload.Kind.VM and not _may_stop(now):
+        if workload.kind == Workload.Kind.VM and not may_stop(now):
             raise Conflict(
                 "Stopping VMs is switched off for your organization. Let it run, or terminate it.",
                 code="STOP_DISABLED",
@@ -33,6 +33,7 @@ def stop(*, caller: Caller, workload_id: UUID) -> Workload:
         return find(now, workload_id)
 
 
-def _may_stop(caller: Caller) -> bool:
+def may_stop(caller: Caller) -> bool:
+    """Whether the caller's organization may stop VMs."""
     allowed: bool = Organization.objects.values_list("stop_enabled", flat=True).get(pk=caller.organization_id)
     return allowed

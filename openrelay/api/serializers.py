@@ -19,6 +19,8 @@ from openrelay.ids import parse_id
 _SHOWN_AT_MOST: Final = 5
 # Also half a surrogate pair, which is no character and cannot be stored.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+# A terminal's escape sequences, single control characters, and half a surrogate pair.
+_UNSHOWN = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _RFC3339 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
@@ -71,6 +73,23 @@ class StrictCharField(serializers.CharField):
                 self.fail("blank")
             return data
         return super().run_validation(data)
+
+
+class ToldField(StrictCharField):
+    """What a program passes on that somebody else wrote, such as a driver's message: terminals' escape
+    sequences and other control characters but tab and newline are left out. What is longer than `max_length`
+    is cut, unless the program is to do that itself: nothing of it is a reason to refuse all else it says.
+    """
+
+    def __init__(self, *, cut: bool = True, **kwargs: Any) -> None:
+        self.cut = cut
+        super().__init__(**kwargs)
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        text = _UNSHOWN.sub("", data.replace("\r\n", "\n"))
+        return text[: self.max_length] if self.cut else text
 
 
 class StrictIntegerField(serializers.IntegerField):

@@ -61,6 +61,44 @@ def test_a_failed_start_says_why_and_gives_up_its_unit_once(world: World) -> Non
     assert occupied(world) == 0
 
 
+def test_what_a_runtime_says_of_a_failure_never_keeps_its_nodes_reports_out(world: World) -> None:
+    made, other = world.vm(world.buyer), world.vm(world.buyer)
+    message = "\x1b[31mfatal\x1b[0m: hugepages\r\nare\x08 short " + "x" * 5000
+    answer = world.says(
+        (other, "running"),
+        guests=[
+            {"runId": run_of(other), "state": "running"},
+            {"runId": run_of(made), "state": "failed", "message": message},
+        ],
+    )
+    assert "flagged" not in answer
+    assert state(other) == ("running", "")
+    status, reason = state(made)
+    assert (status, len(reason)) == ("failed", 300)
+    assert reason.startswith("fatal: hugepages\nare short xxx")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "node_removed",
+        "user_stopped",
+        "spot_reclaimed_by_capacity_owner",
+        "auto_stopped_account_suspended",
+        "node leaving at 2030-01-31T12:00:00Z",
+        "  ",
+    ],
+)
+def test_a_guests_message_is_never_read_as_a_reason_of_the_platforms(world: World, message: str) -> None:
+    made = world.running(world.buyer)
+    world.says(guests=[{"runId": run_of(made), "state": "failed", "message": message}])
+    status, reason = state(made)
+    assert status == "failed"
+    assert reason.startswith("the guest failed")
+    assert message.strip() in reason
+    assert world.client(world.buyer).post(f"/v1/vms/{made.pk}/restart").status_code == 200
+
+
 def test_absence_is_no_evidence(world: World) -> None:
     first, second = world.running(world.buyer), world.running(world.buyer)
     answer = world.says((second, "running"))

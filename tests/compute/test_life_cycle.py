@@ -8,9 +8,10 @@ from django.test.utils import CaptureQueriesContext
 
 from compute.models import Claim, Occupancy, Run, Workload
 from compute.services.sizes import set_size
-from nodes.models import Node
+from nodes.models import Gpu, Node
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
+from openrelay.clock import Now
 from openrelay.identity.models import Organization
 from openrelay.identity.services.callers import forget_keys
 from tests import factories
@@ -41,12 +42,12 @@ def events(made: Workload) -> list[str]:
     return [row.event for row in rows]
 
 
-def gpu_fails(world: World, *numbers: int, units: int = 8) -> None:
+def gpu_fails(world: World, *numbers: int, units: int = 8, **fields: Any) -> None:
     """Have the node report GPUs of those units as failed."""
     reported = [factories.unit_report(number) for number in range(units)]
     for number in numbers:
         reported[number]["gpus"][0]["healthy"] = False
-    factories.inventory(world.node, reported)
+    factories.inventory(world.node, reported, **fields)
 
 
 # Stop
@@ -218,6 +219,28 @@ def test_a_running_vm_is_not_rebooted_on_a_failed_gpu(world: World) -> None:
     world.running(world.tenant, gpuCount=4)
     refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "0000:10:00.0", "would not help")
     assert world.work()[str(made.pk)]["reboots"] == 0
+
+
+def test_nobody_is_told_to_stop_what_may_not_be_stopped(world: World) -> None:
+    made = world.running(world.buyer)
+    pod = Pods(world, pod_node(world.provider)).running(world.buyer)
+    for each in (made, pod):
+        Gpu.objects.filter(unit__claims__workload=each).update(failed_at=Now())
+    Organization.objects.filter(pk=world.buyer.pk).update(stop_enabled=False)
+    said = refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "0000:10:00.0", "switched off")
+    assert "Stop it" not in said
+    assert "Stop it" not in refused(act(world, made, "reboot"), 409, "INVALID_STATE", "switched off")
+    refused(act(world, pod, "restart"), 503, "POD_NODE_BUSY", "Stop it and start it again")
+
+
+def test_to_stop_and_start_is_no_help_where_the_host_is_full(world: World) -> None:
+    made = world.running(world.buyer)
+    host = {"cpuCores": 128, "ramMb": 1024 * 1024, "diskTotalGb": 16000, "diskFreeGb": 0}
+    gpu_fails(world, 0, host=host)
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "0000:10:00.0", "would not help", "disk")
+    act(world, made, "stop")
+    world.says((made, "gone"))
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "disk")
 
 
 def test_a_gpu_that_is_gone_from_its_host_has_failed(world: World) -> None:

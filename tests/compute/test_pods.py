@@ -1,5 +1,6 @@
 """Pods: created in the public pool, shown, restarted, lost and found, each state made by API and agent."""
 
+import datetime as dt
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +18,10 @@ from nodes.services.fabrics import join, set_fabric
 from openrelay import clock
 from openrelay.audit.actor import Actor
 from openrelay.audit.models import AuditEvent
+from openrelay.clock import Now
 from openrelay.identity.models import Organization
 from tests import factories
-from tests.compute.conftest import World, consistent, refused, state
+from tests.compute.conftest import World, consistent, refused, run_of, state
 
 pytestmark = pytest.mark.django_db
 
@@ -564,6 +566,44 @@ def test_an_earlier_run_that_turns_up_and_goes_again_leaves_the_address_to_the_n
     pods.act(pod, "terminate")
     pods.says((pod, "gone"))
     assert not FabricAddress.objects.filter(holder=pod.pk).exists()
+
+
+def test_a_pod_that_waits_for_its_job_does_not_blame_its_node(pods: Pods, world: World) -> None:
+    pod = pods.running(world.buyer)
+    world.says((pod, "gone"), node=pods.node)
+    assert state(pod)[0] == "interrupted"
+    detail = world.client(world.buyer).get(f"/v1/vms/{pod.pk}/detail").json()
+    assert detail["sshState"] == "offline"
+    assert "offline" not in detail["sshStateReason"]
+    assert "started again" in detail["sshStateReason"]
+    # One whose node is silent still has it told so.
+    made = world.running(world.buyer)
+    NodeHeartbeat.objects.filter(node=world.node).update(seen_at=Now() - dt.timedelta(hours=1))
+    assert interruption.interrupt_lost(world.node.pk) == [made]
+    detail = world.client(world.buyer).get(f"/v1/vms/{made.pk}/detail").json()
+    assert "node is offline" in detail["sshStateReason"]
+
+
+@pytest.mark.parametrize("first", ["starting", None])
+def test_a_container_that_does_not_come_up_again_says_so(pods: Pods, world: World, first: str | None) -> None:
+    pod = pods.running(world.buyer)
+    world.says((pod, "gone"), node=pods.node)
+    if first:
+        world.says((pod, first), node=pods.node)
+    world.says(guests=[{"runId": run_of(pod), "state": "failed", "message": "no such image"}], node=pods.node)
+    assert state(pod) == ("failed", "container failed to start: no such image")
+    # And one that is made anew in place, as by a restart while it runs.
+    again = pods.running(world.buyer)
+    assert pods.act(again, "restart").status_code == 200
+    world.says((again, "starting"), node=pods.node)
+    world.says(
+        guests=[{"runId": run_of(again), "state": "failed", "message": "no such image"}], node=pods.node
+    )
+    assert state(again) == ("failed", "container failed to start: no such image")
+    # One that ran and failed did start.
+    third = pods.running(world.buyer)
+    world.says(guests=[{"runId": run_of(third), "state": "failed", "message": "exit 3"}], node=pods.node)
+    assert state(third) == ("failed", "exit 3")
 
 
 def test_a_node_that_went_silent_and_lost_its_pods_starts_them_again(pods: Pods, clock: Any) -> None:

@@ -132,6 +132,7 @@ class Hosts(Contracts):
         back = state == "running" and workload.status == "interrupted" and run.wanted
         if (run.observed, run.message) == (state, message) and not back:
             return
+        ran = run.observed == "running"
         run.observed, run.message = state, message
         if state in ENDED:
             run.open = False
@@ -152,7 +153,7 @@ class Hosts(Contracts):
         elif workload.kind == POD and state == "gone" and workload.status in ("running", "interrupted"):
             self._starts_again(seen, workload, run)
         elif workload.status in UP:
-            self._guest_ended(workload, state, message)
+            self._guest_ended(workload, state, message, ran=ran)
 
     def _starts_again(self, seen: Seen, pod: Workload, lost: Run) -> None:
         """A pod that lost its job is started again where it was."""
@@ -164,8 +165,9 @@ class Hosts(Contracts):
         self.begin_run(pod, placed, lost.number + 1)
         self.connect(self.nodes[pod.node], pod.org, pod.id)
 
-    def _guest_ended(self, workload: Workload, state: str, message: str) -> None:
-        if workload.kind == POD and workload.status in ("pending", "deploying"):
+    def _guest_ended(self, workload: Workload, state: str, message: str, *, ran: bool) -> None:
+        coming = workload.status in ("pending", "deploying")
+        if workload.kind == POD and (coming or (state != "stopped" and not ran)):
             said = message or "its node gave no reason"
             self.end(workload, "failed", f"container failed to start: {said}")
         elif state == "stopped" and workload.status != "pending":

@@ -14,8 +14,8 @@ from nodes.inventory import Inventory
 from nodes.models import Gpu, GpuModel, GpuUnit, InventoryReport, Node, TopologyGeneration
 from nodes.services.inventory import take
 from openrelay import clock as database_clock
-from openrelay.audit.actor import Actor
 from openrelay.api.serializers import read
+from openrelay.audit.actor import Actor
 from openrelay.audit.models import AuditEvent
 from openrelay.errors import Invalid, NotFound
 from tests import factories
@@ -347,6 +347,20 @@ def test_a_node_that_was_removed_or_whose_end_has_come_reports_nothing_any_more(
 
 
 NOWHERE = uuid.UUID(int=0)
+
+
+def test_what_a_driver_says_of_a_failure_never_keeps_the_report_out(node: Node) -> None:
+    said = "\x1b[1mXid 79\x1b[0m:\x07 fell off the bus " + "x" * 500
+    units = four(unit0=gpus(H100, healthy=False, failure=said))
+    units[1] |= {"sellable": False, "notSellableReason": said}
+    told = read(Inventory, factories.report(units, sequence=2))
+    assert not take(node.pk, told, actor=AGENT).flagged
+    gpu = Gpu.objects.get(unit__node=node, address="0000:10:00.0")
+    assert gpu.failed_at is not None
+    reason = GpuUnit.objects.get(node=node, address=factories.address(1)).not_sellable_reason
+    for text in (gpu.failure, reason):
+        assert text.startswith("Xid 79: fell off the bus xxx")
+        assert len(text) == 200
 
 
 def test_units_of_two_nodes_may_share_an_address(node: Node) -> None:
