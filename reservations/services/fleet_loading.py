@@ -1,4 +1,4 @@
-"""Loading a fleet file by the same services that agents and the API use, all or nothing."""
+"""Loading a fleet file by the same services that agents and the API use: checked whole, then node by node."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +10,7 @@ from nodes.inventory import digest
 from nodes.models import GpuModel, Location, Node
 from nodes.services import catalog, enrolment, inventory
 from openrelay.audit.services.record import Actor
+from openrelay.clock import Now
 from openrelay.identity.models import Organization
 from openrelay.identity.services.organizations import create_organization
 from reservations import fleet as fleet_file
@@ -33,12 +34,15 @@ class Loaded:
 
 
 def load(data: Any, *, actor: Actor, update: bool = True) -> Loaded:
-    """Load the fleet in `data` (parsed JSON), in one transaction.
+    """Load the fleet in `data` (parsed JSON): what the nodes name in one transaction, then each node in
+    one of its own, for a change holds the lock of one node.
 
-    What already stands is left as it is, so loading a file again changes nothing. A node that exists has its
-    hardware brought to the file's with `update`; without it, its agent's word stands.
+    What already stands is left as it is, so loading a file again changes nothing, and one whose loading was
+    cut short is loaded to its end by loading it again. A node that exists has its hardware brought to the
+    file's with `update`; without it, its agent's word stands.
 
-    Raises FleetFaults, having changed nothing.
+    Raises FleetFaults, having changed nothing; Invalid NODE_DECOMMISSIONED for a node to update that ended
+    while others were loaded.
     """
     known = {
         "organizations": set(Organization.objects.values_list("slug", flat=True)),
@@ -46,15 +50,18 @@ def load(data: Any, *, actor: Actor, update: bool = True) -> Loaded:
         "gpu_models": set(GpuModel.objects.values_list("slug", flat=True)),
     }
     fleet, faults = fleet_file.parse(data, known=known)
+    if not faults and update:
+        faults = _ended(fleet)
     if faults:
         raise FleetFaults(faults)
     loaded = Loaded()
     with transaction.atomic():
         _load_catalog(fleet, actor)
-        organizations = {org.slug: org for org in Organization.objects.all()}
-        locations = {place.slug: place for place in Location.objects.all()}
-        for entry in fleet["nodes"]:
-            owner = organizations[entry["organization"]]
+    organizations = {org.slug: org for org in Organization.objects.all()}
+    locations = {place.slug: place for place in Location.objects.all()}
+    for entry in fleet["nodes"]:
+        owner = organizations[entry["organization"]]
+        with transaction.atomic():
             node = Node.objects.live().filter(organization=owner, hostname=entry["hostname"]).first()
             if node is None:
                 node = enrolment.enrol(
@@ -69,8 +76,19 @@ def load(data: Any, *, actor: Actor, update: bool = True) -> Loaded:
                 _take(node, entry["inventory"], actor)
             elif update and _take(node, entry["inventory"], actor):
                 loaded.updated += 1
-            loaded.nodes.append(node)
+        loaded.nodes.append(node)
     return loaded
+
+
+def _ended(fleet: dict[str, Any]) -> list[str]:
+    """The fault of each node that cannot be brought to the file any more: its announced end has come."""
+    rows = Node.objects.leaving(Now()).filter(hostname__in=[entry["hostname"] for entry in fleet["nodes"]])
+    ended = set(rows.values_list("organization__slug", "hostname"))
+    return [
+        f"nodes[{number}].hostname: {entry['hostname']} has come to its end. Load it once it is removed"
+        for number, entry in enumerate(fleet["nodes"])
+        if (entry["organization"], entry["hostname"]) in ended
+    ]
 
 
 def _load_catalog(fleet: dict[str, Any], actor: Actor) -> None:

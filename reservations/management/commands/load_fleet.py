@@ -13,10 +13,10 @@ from reservations.services.fleet_loading import FleetFaults, load
 
 
 class Command(BaseCommand):
-    """Loads organizations, locations, GPU models, prices and nodes from one JSON file, all or nothing."""
+    """Loads organizations, locations, GPU models, prices and nodes from one JSON file without a fault."""
 
     help = (
-        "Load a fleet from a JSON file, all or nothing. Loading it again changes nothing. "
+        "Load a fleet from a JSON file, unless it has a fault. Loading it again changes nothing. "
         "openrelay/demo/fleet.json is an example."
     )
 
@@ -42,7 +42,9 @@ class Command(BaseCommand):
             lines = "\n".join(f"  {fault}" for fault in error.faults)
             raise CommandError(f"{path} was not loaded; nothing was changed.\n{lines}") from error
         except ApiError as error:
-            raise CommandError(f"{path} was not loaded; nothing was changed: {error.message}") from error
+            raise CommandError(
+                f"{path} was loaded in part: {error.message} Load it again for the rest."
+            ) from error
         self.stdout.write(
             f"{len(loaded.nodes)} nodes in {path}: {loaded.enrolled} enrolled, {loaded.updated} updated, "
             f"{len(loaded.nodes) - loaded.enrolled - loaded.updated} as they were."
