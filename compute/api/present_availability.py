@@ -77,12 +77,14 @@ def _model(seen: ModelAvailability) -> dict[str, Any]:
 
 def _offer(offer: Offer) -> dict[str, Any]:
     shape = offer.shape
+    free = shape.free()
+    disk_gb = [gb for gb in (free.disk_gb, shape.disk_free_gb) if gb is not None]
     return {
         "perGpu": {**_cap(shape.share), "ramBudgetMb": shape.share.ram_budget_mb or 0},
         "free": {
-            "ramMb": 0 if shape.left_ram_mb is None else largest_guest_mb(shape.left_ram_mb),
-            "vcpu": max(0, shape.left_vcpu or 0),
-            "diskGb": max(0, shape.left_disk_gb or 0),
+            "ramMb": 0 if free.ram_mb is None else largest_guest_mb(free.ram_mb),
+            "vcpu": max(0, free.vcpu or 0),
+            "diskGb": max(0, min(disk_gb, default=0)),
         },
         "unitSizes": shape.sizes,
         "structuralUnitSizes": shape.structural,

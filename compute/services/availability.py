@@ -268,14 +268,16 @@ def _model(model: GpuModel, shapes: Shapes, own: list[Surveyed]) -> ModelAvailab
             continue
         seen.offers.append(Offer(shape, nodes))
         seen.total += shape.total * nodes
-        ordinary = shape.startable(shape.sizes, model.vram_gb)
-        spot = shape.startable(shape.spot_sizes, model.vram_gb, spot=True)
+        ordinary = shape.startable(model.vram_gb, open_sizes=shape.open, own=shape.own)
+        spot = shape.startable(model.vram_gb, on_market=shape.spot_sizes)
         seen.free += most(ordinary) * nodes
         seen.spot_free += most(spot) * nodes
         seen.placeable |= ordinary
-        seen.spot_placeable |= shape.startable([*shape.sizes, *shape.spot_sizes], model.vram_gb, spot=True)
+        seen.spot_placeable |= shape.startable(
+            model.vram_gb, open_sizes=shape.open, own=shape.own, on_market=shape.spot_sizes
+        )
     for row in sorted(own, key=lambda row: row.node_id):
-        free = most(read(row.shape).startable(row.own_sizes, model.vram_gb))
+        free = most(read(row.shape).startable(model.vram_gb, own=row.own_sizes))
         seen.nodes.append(OwnNode(row.node_id, row.own_sizes, row.own_released, free))
         seen.reserved_free += free
     return seen

@@ -218,9 +218,9 @@ def _rows(version: Id, tier: str, region: str | None) -> list[Row]:
         for text in counted:
             shape = read(text)
             on_market = shape.spot_sizes if tier == Tier.SPOT else ()
-            if sizes := shape.sizes + on_market:
+            if shape.sizes or on_market:
                 # By its CPUs at least: GPUs that VMs without any took those of are refused time and again.
-                mask = shape.startable(sizes, 0, spot=tier == Tier.SPOT)
+                mask = shape.startable(0, open_sizes=shape.sizes, on_market=on_market)
                 rows.append(Row(str(model_id), text, shape.sizes, on_market, mask, region))
     return rows
 

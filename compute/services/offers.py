@@ -5,6 +5,7 @@ The rules are those of `placement.standing`, counted rather than applied; the ho
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,7 @@ from compute import states
 from compute.capacity import (
     HOST_KEEPS_MB,
     HOST_KEEPS_PERCENT,
+    MIN_DISK_GB,
     OVERHEAD_FLAT_MB,
     OVERHEAD_LEAST_MB,
     OVERHEAD_PERCENT,
@@ -31,49 +33,113 @@ from nodes.models import GpuUnit, Node
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """Of a host: MiB, CPUs and GB; None for what it has not told, which does not constrain."""
+
+    ram_mb: int | None
+    vcpu: int | None
+    disk_gb: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeShape:
     """What one node has of one GPU model. Lists are sizes of units in GPUs, the smallest first.
 
-    `structural` is what could be had at any tier if nothing were used, `sizes` what is free of it; the two
-    `spot_` lists the same of what others put on the spot market. All are empty on a node that takes no work.
+    `structural` is what could be had at any tier if nothing were used, `sizes` what is free of it, `own` what
+    of that is reserved to whom the survey was made for; the two `spot_` lists are the same of what others put
+    on the spot market. All are empty on a node that takes no work. Of what guests leave (`left`), `kept` is
+    for others' reserved units, where there are VMs without GPUs, as `services.cpu_beside` has it.
     """
 
     share: Share
-    # Below zero where more is kept than there is.
-    left_ram_mb: int | None
-    left_vcpu: int | None
-    left_disk_gb: int | None
+    left: Figures
+    kept: Figures
+    disk_free_gb: int | None
     every: tuple[int, ...]  # whoever holds or uses them
     structural: tuple[int, ...]
     sizes: tuple[int, ...]
+    own: tuple[int, ...]
     spot_structural: tuple[int, ...]
     spot_sizes: tuple[int, ...]
     total: int
     shared_cpus: bool = False  # a host with fewer CPUs than GPUs shares them out
 
-    def startable(self, sizes: Sequence[int], vram_gb: int, *, spot: bool = False) -> int:
-        """Which GPU counts units of those sizes add up to that the host can start now, as a mask of `sums`.
+    @property
+    def open(self) -> tuple[int, ...]:
+        """Sizes of the free units that nobody reserved."""
+        if not self.own:
+            return self.sizes
+        return tuple(sorted((Counter(self.sizes) - Counter(self.own)).elements()))
 
-        Each GPU wants its share of the CPUs and the least memory that its guest can have, out of its share;
-        with `spot` also what is kept for those on the spot market. With a `vram_gb` of 0 memory is left out.
+    def free(self) -> Figures:
+        """What is left to whom nothing is reserved there; below zero where more is kept than there is."""
+        return self._left(0, 0)
+
+    def startable(
+        self,
+        vram_gb: int,
+        *,
+        open_sizes: Sequence[int] = (),
+        own: Sequence[int] = (),
+        on_market: Sequence[int] = (),
+    ) -> int:
+        """Which GPU counts those units add up to that the host can start now, as a mask of `sums`.
+
+        Each GPU wants its share of the CPUs, and a guest the least memory and disk that it can have, out of
+        its share. With a `vram_gb` of 0 memory is left out.
         """
-        kept = sum(self.spot_sizes) if spot else 0
-        most = sum(sizes)
-        if self.left_vcpu is not None and self.share.vcpu and not self.shared_cpus:
-            most = min(most, self.left_vcpu // self.share.vcpu + kept)
-        if self.left_ram_mb is not None:
-            left_mb = self.left_ram_mb + kept * (self.share.ram_budget_mb or 0)
-            while most > 0 and footprint_mb(floor_mb(vram_gb, most)) > left_mb:
-                most -= 1
-        mask = sums(sizes) & ((2 << max(0, most)) - 1)
-        each_mb = self.share.ram_budget_mb
-        if each_mb is None or not vram_gb:
-            return mask
+        found = 1
+        both = [*on_market, *open_sizes]
+        masks = sums(own), sums(both), sums(on_market), sums(open_sizes)
+        able = sums([*own, *both])
+        for count in range(1, able.bit_length()):
+            if able >> count & 1:
+                # As `placement.choose` does it: what is reserved to oneself first, then the market.
+                rest = _least(count, masks[0], masks[1], sum(own))
+                market = rest - _least(rest, masks[2], masks[3], sum(on_market))
+                if self._starts(count, vram_gb, self._left(market, count - rest)):
+                    found |= 1 << count
+        return found
+
+    def _starts(self, count: int, vram_gb: int, left: Figures) -> bool:
+        """Whether the smallest guest with so many GPUs has its place in that."""
+        if left.vcpu is not None and not self.shared_cpus and (self.share.vcpu or 0) * count > left.vcpu:
+            return False
+        if any(disk is not None and disk < MIN_DISK_GB for disk in (left.disk_gb, self.disk_free_gb)):
+            return False
+        if not vram_gb:
+            return True
+        memory = footprint_mb(floor_mb(vram_gb, count))
         # What a guest takes beside its memory weighs the more the fewer GPUs it has.
-        least = 1
-        while least <= most and footprint_mb(floor_mb(vram_gb, least)) > each_mb * least:
-            least += 1
-        return mask & -(1 << least) | 1
+        each_mb = self.share.ram_budget_mb
+        return (each_mb is None or memory <= each_mb * count) and (
+            left.ram_mb is None or memory <= left.ram_mb
+        )
+
+    def _left(self, market: int, own: int) -> Figures:
+        """What is left for a guest on so many GPUs of the market, and so many that are reserved to it."""
+        return Figures(
+            _for_held(self.left.ram_mb, self.kept.ram_mb, self.share.ram_budget_mb, market, own),
+            _for_held(self.left.vcpu, self.kept.vcpu, self.share.vcpu, market, own),
+            _for_held(self.left.disk_gb, self.kept.disk_gb, self.share.disk_gb, market, own),
+        )
+
+
+def _least(count: int, first: int, last: int, most: int) -> int:
+    """What of the count the mask `last` gives at least, where `first` gives the rest: `most` at most."""
+    return next(
+        rest
+        for rest in range(max(0, count - most), count + 1)
+        if last >> rest & 1 and first >> count - rest & 1
+    )
+
+
+def _for_held(left: int | None, kept: int | None, part: int | None, market: int, own: int) -> int | None:
+    """What of it is for GPUs of the market and of one's own, each with its part, however much others keep."""
+    if left is None or kept is None:
+        return left
+    each = part or 0
+    return max(left - kept + each * market, min(left, each * (market + own)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +158,17 @@ class Surveyed:
 @lru_cache(maxsize=4096)
 def read(shape: str) -> NodeShape:
     """A shape as `SURVEY` spells it."""
-    gpus, ram_mb, cpu_cores, disk_gb, left_ram, left_vcpu, left_disk, *lists, total = json.loads(shape)
-    every, structural, sizes, spot_structural, spot_sizes = (tuple(sizes) for sizes in lists)
+    gpus, ram_mb, cpu_cores, disk_gb, left, kept, disk_free_gb, *lists, total = json.loads(shape)
+    every, structural, sizes, own, spot_structural, spot_sizes = (tuple(sizes) for sizes in lists)
     return NodeShape(
         share=share(gpus=gpus, ram_mb=ram_mb, cpu_cores=cpu_cores, disk_total_gb=disk_gb),
-        left_ram_mb=left_ram,
-        left_vcpu=left_vcpu,
-        left_disk_gb=left_disk,
+        left=Figures(*left),
+        kept=Figures(*kept),
+        disk_free_gb=disk_free_gb,
         every=every,
         structural=structural,
         sizes=sizes,
+        own=own,
         spot_structural=spot_structural,
         spot_sizes=spot_sizes,
         total=total,
@@ -114,13 +181,17 @@ _FOOTPRINT = (
     f" + greatest({OVERHEAD_LEAST_MB}, (w.guest_mem_mb::bigint * {OVERHEAD_PERCENT} + 99) / 100)"
 )
 _ALLOCATABLE = (
-    f"greatest(0, host.ram_mb - greatest({HOST_KEEPS_MB}, host.ram_mb * {HOST_KEEPS_PERCENT} / 100))"
+    "CASE WHEN host.ram_mb IS NOT NULL THEN greatest(0, host.ram_mb"
+    f" - greatest({HOST_KEEPS_MB}, host.ram_mb * {HOST_KEEPS_PERCENT} / 100)) END"
 )
 
 
-def _kept(share: str) -> str:
-    """What reserved GPUs need of the host where VMs without GPUs are, as `services.cpu_beside` keeps it."""
-    return f"CASE WHEN taken.without_gpus THEN offer.others * ({share}) ELSE 0 END"
+_RAM, _CPUS, _DISK = (
+    f"(({_ALLOCATABLE}) / offer.gpus)",
+    "greatest(1, host.cpu_cores / offer.gpus)",
+    "(host.disk_total_gb / offer.gpus)",
+)
+_UNITS_FOR_SALE = f"u.gone_at IS NULL AND u.sellable AND u.alloc_class = '{GpuUnit.VFIO_GROUP}'"
 
 
 # {now}: the clock; {own}: whether the hold is kept for the organization; {which}: which nodes. Node by node,
@@ -129,18 +200,18 @@ SURVEY = f"""
 SELECT host.id, offer.gpu_model_id, host.online,
        jsonb_build_array(
            offer.gpus, host.ram_mb, host.cpu_cores, host.disk_total_gb,
-           CASE WHEN offered AND host.ram_mb IS NOT NULL
-                THEN {_ALLOCATABLE} - coalesce(taken.ram_mb, 0)
-                     - {_kept(_ALLOCATABLE + " / offer.gpus")} END,
-           CASE WHEN offered AND host.cpu_cores IS NOT NULL
-                THEN host.cpu_cores - coalesce(taken.vcpu, 0)
-                     - {_kept("greatest(1, host.cpu_cores / offer.gpus)")} END,
-           CASE WHEN offered AND host.disk_total_gb IS NOT NULL
-                THEN greatest(0, least(
-                    host.disk_total_gb - coalesce(taken.disk_gb, 0) - coalesce(disk.disk_gb, 0)
-                    - {_kept("host.disk_total_gb / offer.gpus")},
-                    host.disk_free_gb)) END,
-           every, structural, sizes, spot_structural, spot_sizes, total)::text AS shape
+           jsonb_build_array(
+               CASE WHEN offered THEN ({_ALLOCATABLE}) - coalesce(taken.ram_mb, 0) END,
+               CASE WHEN offered THEN host.cpu_cores - coalesce(taken.vcpu, 0) END,
+               CASE WHEN offered THEN host.disk_total_gb - coalesce(taken.disk_gb, 0)
+                    - coalesce(disk.disk_gb, 0) END),
+           CASE WHEN offered AND taken.without_gpus THEN jsonb_build_array(
+               offer.others * {_RAM} + coalesce(rest.ram_mb, 0),
+               offer.others * {_CPUS} + coalesce(rest.vcpu, 0),
+               offer.others * {_DISK} + coalesce(rest.disk_gb, 0))
+               ELSE '[null, null, null]' END,
+           CASE WHEN offered THEN host.disk_free_gb END,
+           every, structural, sizes, own_sizes, spot_structural, spot_sizes, total)::text AS shape
        {{more}}
 FROM (
     SELECT n.id, n.topology_gen, nullif(n.ram_mb, 0) AS ram_mb, nullif(n.cpu_cores, 0) AS cpu_cores,
@@ -185,8 +256,7 @@ CROSS JOIN LATERAL (
                    EXISTS (SELECT FROM nodes_gpu g WHERE g.unit_id = u.id AND g.failed_at IS NOT NULL)
                        AS broken
             FROM nodes_gpuunit u
-            WHERE u.node_id = host.id AND u.gone_at IS NULL AND u.sellable
-              AND u.alloc_class = '{GpuUnit.VFIO_GROUP}'
+            WHERE u.node_id = host.id AND {_UNITS_FOR_SALE}
             OFFSET 0
         ) unit
         LEFT JOIN LATERAL (
@@ -209,6 +279,25 @@ LEFT JOIN LATERAL (
     SELECT sum(w.disk_size_gb) AS disk_gb FROM compute_workload w
     WHERE w.node_id = host.id AND w.status <> '{states.TERMINATED}'
 ) disk ON true
+LEFT JOIN LATERAL (
+    SELECT sum(greatest(0, guest.gpus * {_RAM} - guest.ram_mb)) AS ram_mb,
+           sum(greatest(0, guest.gpus * {_CPUS} - guest.vcpu)) AS vcpu,
+           sum(greatest(0, guest.gpus * {_DISK} - guest.disk_gb)) AS disk_gb
+    FROM (
+        SELECT CASE WHEN w.guest_mem_mb > 0 THEN {_FOOTPRINT} ELSE 0 END AS ram_mb,
+               coalesce(w.guest_vcpu, 0) AS vcpu, w.disk_size_gb AS disk_gb,
+               (SELECT coalesce(sum(u.gpu_count), 0)
+                FROM compute_occupancy o JOIN nodes_gpuunit u ON u.id = o.unit_id
+                WHERE o.run_id = r.id AND o.closed_at IS NULL AND {_UNITS_FOR_SALE} AND EXISTS (
+                    SELECT FROM nodes_holdunit hu JOIN nodes_hold h ON h.id = hu.hold_id
+                    WHERE hu.unit_id = u.id AND hu.term @> {{now}}
+                      AND NOT (h.topology_gen = host.topology_gen AND {{own}}))) AS gpus
+        FROM compute_run r JOIN compute_workload w ON w.id = r.workload_id
+        WHERE r.node_id = host.id AND r.closed_at IS NULL
+        OFFSET 0
+    ) guest
+    WHERE taken.without_gpus
+) rest ON true
 """  # noqa: S608  (constants of our own)
 
 
