@@ -7,6 +7,7 @@ from django.views.generic import RedirectView
 from openrelay import health
 from openrelay.api import handler
 from openrelay.api.schema import views as schema
+from openrelay.console.passwords import ChangePassword
 from openrelay.console.signing_in import SignIn
 
 # What is asked most and must be quickest comes first.
@@ -26,8 +27,9 @@ urlpatterns = [
     re_path(r"^openapi\.(?P<form>json|yaml)$", schema.openapi, name="openapi"),
     path("docs", schema.docs, name="docs"),
     path("", RedirectView.as_view(pattern_name="admin:index")),
-    # Instead of the admin's own, which counts no attempts.
+    # Instead of the admin's own, which count no attempts and note nothing.
     path("console/login/", SignIn.as_view()),
+    path("console/password_change/", admin.site.admin_view(ChangePassword.as_view())),
     path("console/", admin.site.urls),
     # What is not above is not there, and on the API that is said in JSON, for any method.
     re_path(r"^(?:v1|api)(?:/|$)", handler.not_found),

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from django.conf import settings
+from django.http import HttpResponse
 
 from openrelay import counters
 from openrelay.audit.actor import SYSTEM, Actor
@@ -106,6 +107,15 @@ def settle(attempt: Attempt) -> None:
     if attempt.origin:
         counters.take_back(_address_count(attempt), seconds=WINDOW_SECONDS)
         counters.remember(_place(attempt), seconds=KNOWN_SECONDS)
+
+
+def said(answer: HttpResponse, limited: TooManyRequests | None) -> HttpResponse:
+    """The page that answers an attempt: when there were too many, it says so to programs as well."""
+    if limited is not None:
+        answer.status_code = limited.status
+        for name, value in limited.headers.items():
+            answer.headers[name] = value
+    return answer
 
 
 def _plain(name: str) -> str:

@@ -46,9 +46,4 @@ class SignIn(LoginView):
         return answer
 
     def form_invalid(self, form: Any) -> HttpResponse:
-        answer = super().form_invalid(form)
-        if form.limited is not None:
-            answer.status_code = form.limited.status
-            for name, value in form.limited.headers.items():
-                answer.headers[name] = value
-        return answer
+        return attempts.said(super().form_invalid(form), form.limited)
