@@ -4,7 +4,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import Case, Count, Q, QuerySet, Value, When
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, BooleanRadioFilter
 from unfold.decorators import display
@@ -15,6 +15,7 @@ from openrelay.identity.admin_decisions import MembershipDecisions, SessionDecis
 from openrelay.identity.models import ApiKey, Membership, Organization, Role, SessionToken, User
 from openrelay.identity.permissions import BUILTIN_ROLES
 from openrelay.identity.roles import builtin
+from openrelay.ids import parse_id
 
 
 class RoleFilter(LookupFilter):
@@ -140,6 +141,14 @@ class MembershipAdmin(FactsAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         return [*MembershipDecisions(self).urls(), *super().get_urls()]
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """What was done to a member the audit log has of the person."""
+        wanted = parse_id(object_id)
+        place = Membership.objects.filter(pk=wanted).first() if wanted else None
+        return super().history_view(request, str(place.user_id) if place else object_id, extra_context)
 
     @display(description="role", ordering="role")
     def held(self, row: Any) -> str:

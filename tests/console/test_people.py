@@ -122,6 +122,17 @@ def test_a_changed_role_counts_at_once_for_the_person_and_their_keys(
     assert (place.role, place.custom_role_id) == ("viewer", None)
 
 
+def test_a_memberships_history_is_what_was_done_to_the_member(console: Client, world: World) -> None:
+    place = member(world)
+    assert send(console, "membership_role", place, role="viewer").status_code == 302
+    for url in (page("membership_history", place), page("user_history", place.user)):
+        answer = console.get(url, follow=True)
+        assert [event.event for event in answer.context["cl"].result_list] == ["member.role_changed"]
+    for odd in ("x", str(UUID(int=5))):
+        answer = console.get(reverse("admin:identity_membership_history", args=[odd]), follow=True)
+        assert answer.status_code == 200
+
+
 def test_a_session_is_ended_once(console: Client, world: World, client: Client) -> None:
     token = factories.session(world.outsider, world.tenant)
     other = factories.session(world.outsider, world.tenant)
