@@ -15,7 +15,8 @@ def detail(found: Detail) -> dict[str, Any]:
     template = workload.template
     model, node = workload.gpu_model, workload.node
     pod = workload.kind == Workload.Kind.POD
-    cents = session.cents_per_hour if session else workload.price_per_hour_cents
+    cents = found.cents_per_hour
+    host = node if pod and found.node_heard else None
     shown: dict[str, Any] = {
         **presenters.vm(workload),
         "healthy": found.healthy,
@@ -52,8 +53,8 @@ def detail(found: Detail) -> dict[str, Any]:
         "volumeMountPath": Workload.VOLUME_PATH if pod else None,
         "volumeUsedBytes": guest.disk_used_bytes if pod and guest else None,
         "volumeUsedAt": _time(guest.said_at) if pod and guest and guest.disk_used_bytes is not None else None,
-        "hostDiskTotalGb": node.disk_total_gb if pod and node else None,
-        "hostDiskFreeGb": node.disk_free_gb if pod and node else None,
+        "hostDiskTotalGb": host.disk_total_gb if host else None,
+        "hostDiskFreeGb": host.disk_free_gb if host else None,
         "sshHandle": ssh.handle,
         "sshHost": ssh.host,
         "sshPort": ssh.port,

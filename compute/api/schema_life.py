@@ -55,7 +55,7 @@ SHAPES = {
             "requestedGuestMemMb": integer("Memory in MiB, as it was asked for or came with the GPUs."),
             "diskTotalBytes": integer("The disk's size, by its node's word."),
             "diskUsedBytes": integer("What of it is used, by its node's word."),
-            "hostDiskTotalGb": integer("Of a pod: the disk of its node in GB."),
+            "hostDiskTotalGb": integer("Of a pod: the disk of its node in GB, while that is online."),
             "hostDiskFreeGb": integer("Of a pod: what is free of it."),
             "volumeGb": integer("Of a pod: its volume in GB."),
             "volumeMountPath": text("Of a pod: where its volume is mounted."),
@@ -66,7 +66,9 @@ SHAPES = {
             "endpointUrl": text("Where its HTTP port is reached."),
             "serviceType": text(),
             "public": flag("Whether its endpoint is open to everyone."),
-            "pricePerHourCents": integer("The price of all its GPUs together, in cents an hour."),
+            "pricePerHourCents": integer(
+                "Of all of it, in cents an hour: the rate it runs at, or else the one it would run at now."
+            ),
             "nonBillable": flag("True where it costs nothing: a provider's own, on its own reservation."),
             "sshHandle": text("Its name at the SSH gateway."),
             "sshHost": text("The SSH gateway."),

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef
 
 from compute import states
 from compute.models import GuestState, Run, UsageSession, Workload
+from compute.services.prices import catalog_cents
 from compute.services.reach import Ssh, ssh
 from compute.services.sessions import open_session_of
-from nodes.models import GpuUnit
+from nodes.models import GpuUnit, Node
+from openrelay.clock import Now
 from openrelay.errors import NotFound
 from openrelay.identity.caller import Caller
 
@@ -18,7 +20,8 @@ from openrelay.identity.caller import Caller
 class Detail:
     """One workload with what is known of its guest; `healthy` while it runs as it should.
 
-    `session` is what it is billed by, while it runs.
+    `session` is what it is billed by while it runs, and `cents_per_hour` the rate of that, or else the one
+    that the next would lock. `node_heard` says whether its node is online.
     """
 
     workload: Workload
@@ -26,6 +29,8 @@ class Detail:
     ssh: Ssh
     healthy: bool
     session: UsageSession | None
+    cents_per_hour: int | None
+    node_heard: bool
 
 
 def detail(caller: Caller, workload_id: UUID) -> Detail:
@@ -34,20 +39,29 @@ def detail(caller: Caller, workload_id: UUID) -> Detail:
         Workload.objects.visible_to(caller)
         .with_guest()
         .select_related("gpu_model", "node__location", "template")
+        .annotate(
+            catalog_cents=catalog_cents(),
+            node_heard=Exists(Node.objects.online(Now()).filter(pk=OuterRef("node"))),
+        )
         .filter(pk=workload_id)
         .first()
     )
     if workload is None:
         raise NotFound()
     guest = GuestState.objects.filter(run__in=Run.objects.wanted().filter(workload=workload)).first()
-    failed = GpuUnit.objects.filter(claims__workload=workload).filter(
-        Q(gone_at__isnull=False) | Q(gpus__failed_at__isnull=False)
-    )
+    units = GpuUnit.objects.present().filter(claims__workload=workload).exclude(gpus__failed_at__isnull=False)
     running = workload.status == states.RUNNING
+    session, cents = open_session_of(workload), workload.price_per_hour_cents
+    if session is not None:
+        cents = session.cents_per_hour
+    elif workload.status != states.TERMINATED and workload.catalog_cents is not None:
+        cents = workload.catalog_cents
     return Detail(
         workload,
         guest,
         ssh(workload, guest, os_type=workload.template.os_type if workload.template else ""),
-        healthy=running and not failed.exists(),
-        session=open_session_of(workload),
+        healthy=running and sum(units.values_list("gpu_count", flat=True)) >= workload.gpu_count,
+        session=session,
+        cents_per_hour=cents,
+        node_heard=workload.node_heard,
     )

@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, OuterRef, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import BigIntegerField, Case, Exists, F, OuterRef, Subquery, When
+from django.db.models.functions import Cast, Coalesce
 
 from compute.models import GpuPrice, OrgGpuPrice, ResourceSize, Tier
 from nodes.models import GpuModel
@@ -113,6 +113,23 @@ def rate(gpu_model_id: UUID, tier: str, organization_id: UUID | None = None) -> 
     if organization_id is None:
         return prices.values_list("cents_per_gpu_hour", flat=True).first()
     return prices.annotate(cents=_for(organization_id)).values_list("cents", flat=True).first()
+
+
+def catalog_cents() -> Case:
+    """What an hour of a workload costs its organization by today's prices, for a query of workloads; null for
+    what is not for sale.
+    """
+    of_it = {"gpu_model": OuterRef("gpu_model"), "tier": OuterRef("tier")}
+    own = OrgGpuPrice.objects.filter(organization=OuterRef("organization"), **of_it)
+    common = GpuPrice.objects.filter(**of_it)
+    each = Coalesce(Subquery(own.values("cents_per_gpu_hour")), Subquery(common.values("cents_per_gpu_hour")))
+    size = ResourceSize.objects.filter(slug=OuterRef("resource_size"))
+    return Case(
+        When(gpu_count=0, then=Subquery(size.values("cents_per_hour"))),
+        # A price of one's own is instead of everybody's, and sells nothing that is not for sale.
+        When(Exists(common), then=Cast(each, BigIntegerField()) * F("gpu_count")),
+        output_field=BigIntegerField(),
+    )
 
 
 def sold_at(tier: str, gpu_model_id: UUID | None) -> Reading:

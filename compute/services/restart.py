@@ -7,7 +7,7 @@ from uuid import UUID
 from django.db.models import F
 
 from compute import states
-from compute.models import GuestState, Run, Workload
+from compute.models import GuestState, Run, UsageUnit, Workload
 from compute.placement import OWN
 from compute.services.accounts import require_active, require_balance
 from compute.services.cpu_create import cpu_in_the_pool
@@ -125,18 +125,25 @@ def _unfit(held: LockedNode, caller: Caller, workload: Workload, rules: Rules) -
     facts = node_facts(held, workload.organization_id, workload.tier, without=workload.pk)
     if not facts.heard:
         return f"The node of {workload.name} is offline. Try again when it is back."
-    own = {unit_id for unit_id, guest in facts.claims.items() if guest.workload_id == workload.pk}
+    claimed = {unit_id for unit_id, guest in facts.claims.items() if guest.workload_id == workload.pk}
+    own = [unit for unit in facts.units if unit.id in claimed]
     # A unit that is gone from its host has failed as surely as one that says so.
     failed = [
-        address
-        for unit in facts.units
-        if unit.id in own
-        for address in unit.failed or ([unit.address] if unit.gone else [])
-    ]
+        address for unit in own for address in unit.failed or ([unit.address] if unit.gone else [])
+    ] or _smaller(own, workload)
     if not failed:
         return ""
     then = _to_stop_and_start(facts, caller, workload, rules)
     return f"{_gpus_failed(failed)}, so {workload.name} is not rebooted. {then}"
+
+
+def _smaller(own: Sequence[NodeUnit], workload: Workload) -> list[str]:
+    """The addresses of its units that have fewer GPUs now than when it came to run: one is gone from them."""
+    if sum(unit.gpus for unit in own) >= workload.gpu_count:
+        return []
+    rows = UsageUnit.objects.filter(session__workload=workload, session__ended_at=None)
+    had = dict(rows.values_list("unit_id", "gpu_count"))
+    return [unit.address for unit in own if unit.gpus < had.get(unit.id, 0)]
 
 
 def _to_stop_and_start(facts: NodeFacts, caller: Caller, workload: Workload, rules: Rules) -> str:
@@ -147,6 +154,13 @@ def _to_stop_and_start(facts: NodeFacts, caller: Caller, workload: Workload, rul
             "Terminate it and create a new one, or ask an operator."
         )
     no_help = "To stop and start it would not help now: its node"
+    try:
+        require_active(caller)
+        # On its own node it may have what it is not billed for.
+        if facts.held.node.organization_id != caller.organization_id:
+            require_balance(caller)
+    except Conflict as error:
+        return f"To stop and start it would not help now. {error.message}"
     if not facts.held.node.takes_new_work:
         return f"{no_help} takes no new work."
     # As it would stand once it has stopped.

@@ -27,6 +27,14 @@ def act(world: World, made: Workload, verb: str, org: Any = None, **body: Any) -
     return client.post(f"/v1/vms/{made.pk}/{verb}", body)
 
 
+def detail(world: World, made: Workload) -> dict[str, Any]:
+    """Its detail, as its owner sees it."""
+    answer = world.client(made.organization).get(f"/v1/vms/{made.pk}/detail")
+    assert answer.status_code == 200, answer.content
+    found: dict[str, Any] = answer.json()
+    return found
+
+
 def stopped(world: World, org: Any = None, **body: Any) -> Workload:
     """A VM that ran and was stopped, its guest confirmed gone."""
     made = world.running(org or world.buyer, **body)
@@ -252,6 +260,36 @@ def test_a_gpu_that_is_gone_from_its_host_has_failed(world: World) -> None:
     world.says((made, "gone"))
     assert act(world, made, "restart").status_code == 200
     assert world.units(made) == [1, 2]
+
+
+def test_a_gpu_that_is_gone_from_its_unit_has_failed(world: World) -> None:
+    units = [factories.unit_report(number, gpus=2) for number in range(4)]
+    factories.inventory(world.node, units)
+    made = world.running(world.buyer, gpuCount=6)
+    assert detail(world, made)["healthy"]
+    factories.inventory(world.node, [units[0], factories.unit_report(1), *units[2:]])
+    assert not detail(world, made)["healthy"]
+    assert state(made)[0] == "running"
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "0000:11:00.0", "Stop it and start it again")
+    refused(act(world, made, "reboot"), 409, "INVALID_STATE", "0000:11:00.0")
+    act(world, made, "stop")
+    world.says((made, "gone"))
+    assert act(world, made, "restart").status_code == 200
+    assert world.units(made) == [0, 2, 3]
+
+
+def test_whose_start_would_be_refused_is_not_told_to_stop(world: World) -> None:
+    made = world.running(world.buyer)
+    gpu_fails(world, 0)
+    buyer = Organization.objects.filter(pk=world.buyer.pk)
+    buyer.update(account_status="suspended")
+    forget_keys()
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "0000:10:00.0", "would not help", "suspended")
+    buyer.update(account_status="active", balance_cents=0)
+    forget_keys()
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "0000:10:00.0", "would not help", "0 cents")
+    buyer.update(balance_cents=1000)
+    refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "0000:10:00.0", "Stop it and start it again")
 
 
 def test_what_the_refusal_promises_is_kept(world: World) -> None:

@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 
 from compute import tasks
-from compute.models import GpuPrice, UsageSession, VmTemplate, Workload
+from compute.models import GpuPrice, ResourceSize, UsageSession, VmTemplate, Workload
 from compute.services import prices
 from nodes.models import GpuModel, Location, Node, NodeHeartbeat
 from openrelay import clock as database_clock
@@ -52,6 +52,38 @@ def test_a_session_lasts_exactly_as_long_as_the_vm_runs(world: World, clock: Clo
     (session,) = sessions(made)
     assert session.ended_at - session.started_at == dt.timedelta(seconds=5400, microseconds=1)
     assert session.end_reason == "user_terminated"
+
+
+@pytest.mark.parametrize("kind", ["GPUs", "CPUs", "an organization's own price"])
+def test_what_does_not_run_shows_the_rate_that_it_would_run_at(world: World, kind: str) -> None:
+    def detail() -> dict[str, Any]:
+        answer = world.client(world.buyer).get(f"/v1/vms/{made.pk}/detail")
+        assert answer.status_code == 200, answer.content
+        found: dict[str, Any] = answer.json()
+        assert found["gpuInfo"]["pricePerHourCents"] * 2 == found["pricePerHourCents"] if each else True
+        return found
+
+    cpu, each = kind == "CPUs", kind != "CPUs"
+    asked = {"gpuCount": None, "resourceSize": "cpu-small"} if cpu else {"gpuCount": 2}
+    made = world.running(world.buyer, **asked)
+    model = GpuModel.objects.get()
+    before = detail()["pricePerHourCents"]
+    if cpu:
+        ResourceSize.objects.filter(slug="cpu-small").update(cents_per_hour=300)
+    else:
+        to = world.buyer if kind == "an organization's own price" else None
+        prices.set_price(
+            actor=OPERATOR, gpu_model=model, tier="community", cents_per_gpu_hour=150, organization=to
+        )
+    assert detail()["pricePerHourCents"] == before
+    world.client(world.buyer).post(f"/v1/vms/{made.pk}/stop")
+    assert detail()["pricePerHourCents"] == burn(world, made)["pricePerHourCents"] == 300
+    # Where it is for sale no more, what it last cost.
+    GpuPrice.objects.all().delete()
+    ResourceSize.objects.filter(slug="cpu-small").delete()
+    assert detail()["pricePerHourCents"] == before
+    world.terminate(world.buyer, made)
+    assert detail()["pricePerHourCents"] == before
 
 
 def test_the_rate_is_the_one_of_the_moment_it_comes_to_run(world: World, clock: Clock) -> None:

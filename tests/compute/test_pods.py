@@ -568,6 +568,15 @@ def test_an_earlier_run_that_turns_up_and_goes_again_leaves_the_address_to_the_n
     assert not FabricAddress.objects.filter(holder=pod.pk).exists()
 
 
+def test_the_disk_of_a_silent_host_is_not_known(pods: Pods, world: World) -> None:
+    pod = pods.running(world.buyer)
+    shown = world.client(world.buyer).get(f"/v1/vms/{pod.pk}/detail").json()
+    assert (shown["hostDiskTotalGb"], shown["hostDiskFreeGb"]) == (16000, 16000)
+    NodeHeartbeat.objects.filter(node=pods.node).update(seen_at=Now() - dt.timedelta(hours=1))
+    shown = world.client(world.buyer).get(f"/v1/vms/{pod.pk}/detail").json()
+    assert not {"hostDiskTotalGb", "hostDiskFreeGb"} & shown.keys()
+
+
 def test_a_pod_that_waits_for_its_job_does_not_blame_its_node(pods: Pods, world: World) -> None:
     pod = pods.running(world.buyer)
     world.says((pod, "gone"), node=pods.node)

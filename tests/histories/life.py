@@ -229,7 +229,8 @@ class Life(Creating):
         """Whether a running workload cannot be rebooted: its node is offline, or a GPU of its own failed."""
         node = self.nodes[workload.node]
         mine = [node.units[unit] for unit in workload.claims]
-        return not self.online(node) or not all(unit.healthy and unit.present for unit in mine)
+        whole = sum(unit.gpus for unit in mine) >= workload.count
+        return not self.online(node) or not whole or not all(unit.healthy and unit.present for unit in mine)
 
     def _reboot(self, workload: Workload) -> None:
         workload.reason = self.leaving_words(self.nodes[workload.node]) or "user_restarted"
