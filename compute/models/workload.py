@@ -112,6 +112,10 @@ class Workload(models.Model):
 
     objects = WorkloadQuerySet.as_manager()
 
+    # What the query for a detail adds to a row.
+    catalog_cents: int | None
+    node_heard: bool
+
     class Meta:
         ordering = ("-created_at", "-id")
         constraints = [
