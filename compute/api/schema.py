@@ -195,7 +195,8 @@ CODES = {
     "INSUFFICIENT_HOST_CAPACITY": Code(
         503,
         "there are free GPUs, but not with that much memory and disk now; or no host has room for the size.",
-        "2 GPUs are free, but not with that much memory and disk now. Ask for less, or try later.",
+        "2 GPUs are free, but not with that much memory and disk now. At most 1 would fit now. Ask for "
+        "less, or try later.",
     ),
     "ACCOUNT_RESTRICTED": Code(
         409,

@@ -11,6 +11,8 @@ import json
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import not_
 from threading import Lock
 from typing import Any
 from uuid import UUID
@@ -67,6 +69,7 @@ class Availability:
     """What there is. The same object is given again while it holds; `kept` is for what was made of it."""
 
     models: tuple[ModelAvailability, ...]
+    hidden: tuple[ModelAvailability, ...] = ()  # not shown to who asked
     shared: bool = False  # with every organization that nothing is reserved to
     kept: Any = None
 
@@ -252,7 +255,8 @@ def _answer(
         for model_id in sorted(seen, key=lambda pk: (models[pk].name, pk))
         if any(count > 0 for count in seen[model_id].values())
     ]
-    return Availability(tuple(row for row in found if not row.model.hidden or row.nodes))
+    shown = [not row.model.hidden or bool(row.nodes) for row in found]
+    return Availability(tuple(compress(found, shown)), tuple(compress(found, map(not_, shown))))
 
 
 def _model(model: GpuModel, shapes: Shapes, own: list[Surveyed]) -> ModelAvailability:

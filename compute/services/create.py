@@ -12,6 +12,7 @@ from compute.services import pool
 from compute.services.accounts import account_of, require_means
 from compute.services.cpu_create import create_cpu_vm
 from compute.services.fits import best_fits
+from compute.services.largest import largest_in_pool
 from compute.services.news import ask_along
 from compute.services.node_facts import reading
 from compute.services.place import place, unknown_node
@@ -149,8 +150,10 @@ def _on_named_node(caller: Caller, node_id: str, wanted: Wanted, once: Once) -> 
         return outcome
     if outcome is None:
         raise unknown_node()
-    hardware = _of_model(pool.hardware(node_id=named.node_id), wanted)
-    raise _refused([outcome], hardware, wanted, f"The node you named has no room: {outcome.sentence}.")
+    if (never := _never(_of_model(pool.hardware(node_id=named.node_id), wanted), wanted)) is not None:
+        raise never
+    sentence = f"The node you named has no room: {outcome.sentence}."
+    raise _refused([outcome], wanted, sentence, outcome.fits)
 
 
 def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once = NO_KEY) -> Workload:
@@ -187,7 +190,7 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
             if fits.candidates:
                 break
         if fits.most is not None:
-            raise _no_room(request, wanted, [Refusal("", fits.most)])
+            raise _no_room(caller, request, wanted, ())
         # What could never be is not tried on every node.
         if (never := _never(_hardware(request, wanted), wanted)) is not None:
             raise never
@@ -204,13 +207,20 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
         tried = trial.second_pass(tried)
     if tried.made is not None:
         return tried.made
-    refusals = [*tried.refusals, Refusal("", max((candidate.free for candidate in open_nodes), default=0))]
-    raise _no_room(request, wanted, refusals)
+    raise _no_room(caller, request, wanted, tried.refusals, open_nodes if regions else None)
 
 
-def _no_room(request: VmRequest, wanted: Wanted, refusals: Sequence[Refusal]) -> ApiError:
-    hardware = _hardware(request, wanted)
-    return _refused(refusals, hardware, wanted, "There is no room in the public pool now.")
+def _no_room(
+    caller: Caller,
+    request: VmRequest,
+    wanted: Wanted,
+    refusals: Sequence[Refusal],
+    among: Sequence[pool.Alike] | None = None,
+) -> ApiError:
+    if (never := _never(_hardware(request, wanted), wanted)) is not None:
+        return never
+    most = largest_in_pool(caller.organization_id, wanted, among=among)
+    return _refused(refusals, wanted, "There is no room in the public pool now.", most)
 
 
 def _hardware(request: VmRequest, wanted: Wanted) -> list[pool.Hardware]:
@@ -238,17 +248,15 @@ def _of_model(hardware: list[pool.Hardware], wanted: Wanted) -> list[pool.Hardwa
     return [row for row in hardware if wanted.model_id in (None, row.model_id)]
 
 
-def _refused(
-    refusals: Sequence[Refusal], hardware: Sequence[pool.Hardware], wanted: Wanted, sentence: str
-) -> ApiError:
-    """What to answer when no node took the VM: whether it could ever be, and if so what is short now."""
-    if (never := _never(hardware, wanted)) is not None:
-        return never
+def _refused(refusals: Sequence[Refusal], wanted: Wanted, sentence: str, most: int) -> ApiError:
+    """What to answer when no node took the VM, though one could: what is short now. `most` would fit."""
     what = _what(wanted)
     are = "are" if wanted.gpu_count > 1 else "is"
+    fits = f"At most {most} would fit now." if most else "None would fit now."
     if any(refusal.host or refusal.shape for refusal in refusals):
         return Unavailable(
-            f"{what} {are} free, but not with that much memory and disk now. Ask for less, or try later.",
+            f"{what} {are} free, but not with that much memory and disk now. {fits} Ask for less, or try "
+            "later.",
             code="INSUFFICIENT_HOST_CAPACITY",
         )
     if any(refusal.addresses for refusal in refusals):
@@ -256,9 +264,8 @@ def _refused(
             f"{what} {are} free, but the InfiniBand fabric there has no free address. Try again later.",
             code="INSUFFICIENT_IP_CAPACITY",
         )
-    most = max((refusal.largest for refusal in refusals), default=0)
-    fits = f"At most {most} would fit now." if most else "None would fit now."
-    return Unavailable(f"{sentence} {fits} Try again later, or with fewer GPUs.")
+    another = "fewer" if most < wanted.gpu_count else "another number of"
+    return Unavailable(f"{sentence} {fits} Try again later{f', or with {another} GPUs' if most else ''}.")
 
 
 def _never(hardware: Sequence[pool.Hardware], wanted: Wanted) -> Invalid | None:
@@ -275,15 +282,25 @@ def _never(hardware: Sequence[pool.Hardware], wanted: Wanted) -> Invalid | None:
     if not any(shape_for(wanted, row.share, vram_gb=row.vram_gb, node_gpus=row.node_gpus) for row in able):
         if wanted.pod:
             return _pod_too_large(able, wanted, what)
-        return Invalid(
-            f"guestMemMb or diskSizeGb is above what {what} come with on any node. Ask for less.",
-            code="VM_SHAPE_NOT_PLACEABLE",
-        )
+        return Invalid(_too_large(able, wanted, what), code="VM_SHAPE_NOT_PLACEABLE")
     return None
 
 
 def _what(wanted: Wanted) -> str:
     return f"{wanted.gpu_count} GPU{'s' if wanted.gpu_count > 1 else ''}"
+
+
+def _too_large(able: Sequence[pool.Hardware], wanted: Wanted, what: str) -> str:
+    """What of a VM is above what its GPUs come with on any node: what it asks for, or what all have."""
+    least = dataclasses.replace(wanted, guest_mem_mb=None, disk_gb=None)
+    if wanted.again is None and not any(
+        shape_for(least, row.share, vram_gb=row.vram_gb, node_gpus=row.node_gpus) for row in able
+    ):
+        return (
+            f"The memory that goes with {what} is below what a guest with them has to have, on any node. Ask "
+            "for another number of GPUs, or another model."
+        )
+    return f"guestMemMb or diskSizeGb is above what {what} come with on any node. Ask for less."
 
 
 def _pod_too_large(able: Sequence[pool.Hardware], wanted: Wanted, what: str) -> Invalid:

@@ -6,7 +6,7 @@ The rules are those of `placement.standing`, counted rather than applied; the ho
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,7 +28,7 @@ from compute.capacity import (
     footprint_mb,
     share,
 )
-from compute.placement import sums
+from compute.placement import counts, sums
 from nodes.models import GpuUnit, Node
 
 
@@ -89,17 +89,22 @@ class NodeShape:
         its share. With a `vram_gb` of 0 memory is left out.
         """
         found = 1
+        for count, left in self.tilings(open_sizes=open_sizes, own=own, on_market=on_market):
+            if self._starts(count, vram_gb, left):
+                found |= 1 << count
+        return found
+
+    def tilings(
+        self, *, open_sizes: Sequence[int] = (), own: Sequence[int] = (), on_market: Sequence[int] = ()
+    ) -> Iterator[tuple[int, Figures]]:
+        """The GPU counts that those units add up to, the largest first, with what is left for each guest."""
         both = [*on_market, *open_sizes]
         masks = sums(own), sums(both), sums(on_market), sums(open_sizes)
-        able = sums([*own, *both])
-        for count in range(1, able.bit_length()):
-            if able >> count & 1:
-                # As `placement.choose` does it: what is reserved to oneself first, then the market.
-                rest = _least(count, masks[0], masks[1], sum(own))
-                market = rest - _least(rest, masks[2], masks[3], sum(on_market))
-                if self._starts(count, vram_gb, self._left(market, count - rest)):
-                    found |= 1 << count
-        return found
+        for count in reversed(counts(sums([*own, *both]))):
+            # As `placement.choose` does it: what is reserved to oneself first, then the market.
+            rest = _least(count, masks[0], masks[1], sum(own))
+            market = rest - _least(rest, masks[2], masks[3], sum(on_market))
+            yield count, self._left(market, count - rest)
 
     def _starts(self, count: int, vram_gb: int, left: Figures) -> bool:
         """Whether the smallest guest with so many GPUs has its place in that."""

@@ -1,5 +1,6 @@
 """How many pods could be created now, by GPU model: what placement would find, counted by the database."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -63,8 +64,8 @@ FROM (
   OFFSET 0
 ) host
 CROSS JOIN LATERAL (
-    SELECT (nullif(host.disk_total_gb, 0) IS NULL OR host.disk_total_gb >= host.promised_gb + {VOLUME_GB})
-       AND (host.disk_free_gb IS NULL OR host.disk_free_gb >= {VOLUME_GB}) AS has_disk
+    SELECT (nullif(host.disk_total_gb, 0) IS NULL OR host.disk_total_gb >= host.promised_gb + %(volume)s)
+       AND (host.disk_free_gb IS NULL OR host.disk_free_gb >= %(volume)s) AS has_disk
 ) volume
 CROSS JOIN LATERAL (
     SELECT gpu_model_id,
@@ -114,7 +115,16 @@ def pod_capacity(organization_id: UUID) -> list[PodCapacity]:
     ]
 
 
-def _counted(models: list[GpuModel], *, infiniband: bool) -> dict[UUID, tuple[int, int, int]]:
+def most_gpus(organization_id: UUID, model_ids: Sequence[UUID], *, volume_gb: int) -> int:
+    """The most GPUs that a pod of that organization with that volume could have now, of one of the models."""
+    models = list(GpuModel.objects.filter(pk__in=model_ids))
+    counted = _counted(models, infiniband=on_infiniband(organization_id), volume_gb=volume_gb)
+    return max((gpus for _, _, gpus in counted.values()), default=0)
+
+
+def _counted(
+    models: list[GpuModel], *, infiniband: bool, volume_gb: int = VOLUME_GB
+) -> dict[UUID, tuple[int, int, int]]:
     """Free units, all units and the most free GPUs on one node, by model."""
     # What an agent must be able to for a pod with GPUs of the model.
     levels = [
@@ -126,5 +136,7 @@ def _counted(models: list[GpuModel], *, infiniband: bool) -> dict[UUID, tuple[in
     ]
     pks = [model.pk for model in models]
     with connection.cursor() as cursor:
-        cursor.execute(_COUNT, {"models": pks, "levels": levels, "infiniband": infiniband})
+        cursor.execute(
+            _COUNT, {"models": pks, "levels": levels, "infiniband": infiniband, "volume": volume_gb}
+        )
         return {model_id: tuple(counts) for model_id, *counts in cursor.fetchall()}

@@ -15,6 +15,9 @@ from compute.services.pool import RUNTIME_OF
 from nodes.models import GpuModel, GpuUnit, Node
 from nodes.services.locking import LockedNode
 
+# So many counts at most are looked at for the largest that fits.
+_TRIED = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -49,12 +52,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a node had no room. `largest` is the most GPUs of one model that would have fitted, `short` what of
-    the host there was too little of.
+    """Why a node had no room. `largest` is the most GPUs of one model that were there for it, `fits` the
+    largest count that there was room for, on a node that was named; `short` what of the host there was too
+    little of.
     """
 
     sentence: str
     largest: int = 0
+    fits: int = 0
     host: bool = False  # GPUs there were, but not the memory or disk to go with them
     shape: bool = False  # it asks for more than the node's share, whoever is there
     addresses: bool = False  # room there was, but no address on the node's fabric
@@ -104,8 +109,18 @@ def room_among(
 ) -> Room | Refusal:
     """The same for a node that takes such work, if `uses` were what is on its units."""
     options = options_for(facts.units, uses, organization_id, wanted, named=named)
+    found = _find(facts, options, organization_id, wanted, named=named)
+    if isinstance(found, Refusal) and named:
+        return replace(found, fits=_fits(facts, options, organization_id, wanted))
+    return found
+
+
+def _find(
+    facts: NodeFacts, options: Sequence[Option], organization_id: UUID, wanted: Wanted, *, named: bool
+) -> Room | Refusal:
+    """The room on some of the options, or why there is none."""
     refusal = None
-    left = options
+    left = list(options)
     # Of another model the host may have enough, where it has not of the first.
     while (choice := choose(left, wanted.gpu_count)) is not None:
         found = _room_for(facts, choice, organization_id, wanted, named=named)
@@ -114,6 +129,16 @@ def room_among(
         refusal = refusal or found
         left = [option for option in left if option.model_id != choice.model_id]
     return refusal or Refusal("the node has no such number of free GPUs that you may have", largest(options))
+
+
+def _fits(facts: NodeFacts, options: Sequence[Option], organization_id: UUID, wanted: Wanted) -> int:
+    """The largest GPU count at which the request, else as it is, has room on the named node; 0 for none."""
+    # On a host that has too little for very many, the largest of these are not all tried.
+    for count in range(largest(options), max(0, largest(options) - _TRIED), -1):
+        other = replace(wanted, gpu_count=count)
+        if isinstance(_find(facts, options, organization_id, other, named=True), Room):
+            return count
+    return 0
 
 
 def _room_for(
@@ -178,7 +203,7 @@ def options_for(
     return options
 
 
-def largest(options: list[Option]) -> int:
+def largest(options: Sequence[Option]) -> int:
     """The most GPUs of one model that the options add up to."""
     totals: dict[UUID, int] = {}
     for option in options:

@@ -30,7 +30,9 @@ def ground(world: World) -> World:
     factories.gpu_model(BIG, name="Big", vram_gb=10)
     Node.objects.filter(pk=world.node.pk).update(owner_hold="maintenance")
     for org in (world.buyer, world.tenant, world.provider):
+        # For what is made while something is tried is undone with it.
         world.keys[org.pk] = factories.ssh_key(org)
+        world.client(org)
     return world
 
 

@@ -28,7 +28,7 @@ def scans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_workloads_that_are_all_on_one_node_are_read_once_and_not_for_each_node(fleet: Fleet) -> None:
     filling.pod_nodes(fleet, 50)
     filling.workloads(fleet, 1000)
-    asked = {"models": [factories.gpu_model().pk], "levels": [1], "infiniband": False}
+    asked = {"models": [factories.gpu_model().pk], "levels": [1], "infiniband": False, "volume": 50}
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE compute_workload, nodes_node, nodes_gpuunit")
         cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + pods_capacity._COUNT, asked)
