@@ -50,6 +50,7 @@ _SHAPES = {
             "volumeMountPath": text("Where a pod's volume belongs inside it."),
             "shmMb": integer("A pod's shared memory in MiB; absent: what its runtime gives."),
             "fabricAddress": text("A pod's address on the node's InfiniBand fabric."),
+            "template": text("The file of the image that a VM starts from, where it is a template's."),
             "imageUrl": text(),
             "cloudInit": text("A script to run as root once a disk."),
             "envVars": {"type": "object", "additionalProperties": {"type": "string"}},
