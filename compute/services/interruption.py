@@ -26,6 +26,8 @@ from openrelay.errors import NotFound
 
 # How long an interrupted workload is waited for.
 GIVE_UP_AFTER: Final = dt.timedelta(days=7)
+# Of a pod whose node is there.
+JOB_GIVEN_UP: Final = "its job was lost on its node and did not come up again for seven days"
 _ON_THE_NODE: Final = (states.DEPLOYING, states.RUNNING)
 
 
@@ -105,7 +107,8 @@ def give_up_on(workload_id: UUID) -> bool:
             evict(held, [workload], reason=states.NODE_REMOVED, actor=SYSTEM)
             return True
         if workload.kind == Workload.Kind.POD:
-            evict(held, [workload], reason=states.NODE_LOST, actor=SYSTEM)
+            lost = workload.status_reason == states.NODE_LOST
+            evict(held, [workload], reason=states.NODE_LOST if lost else JOB_GIVEN_UP, actor=SYSTEM)
             return True
         move(workload, states.STOPPED, reason=states.NODE_LOST, actor=SYSTEM, at=held.at)
         give_up([workload.pk], held.at)

@@ -568,6 +568,21 @@ def test_an_earlier_run_that_turns_up_and_goes_again_leaves_the_address_to_the_n
     assert not FabricAddress.objects.filter(holder=pod.pk).exists()
 
 
+def test_a_pod_that_is_given_up_blames_its_node_only_where_that_was_lost(
+    pods: Pods, world: World, clock: Any
+) -> None:
+    clock.freeze()
+    lost, silent = pods.running(world.buyer), pods.running(world.buyer)
+    world.says((lost, "gone"), (silent, "running"), node=pods.node)
+    clock.advance(200)
+    assert interruption.interrupt_lost(pods.node.pk) == [silent]
+    clock.advance(7 * 86400)
+    for pod in (lost, silent):
+        assert interruption.give_up_on(pod.pk)
+    assert state(silent) == ("terminated", "node_lost")
+    assert state(lost) == ("terminated", interruption.JOB_GIVEN_UP)
+
+
 def test_the_disk_of_a_silent_host_is_not_known(pods: Pods, world: World) -> None:
     pod = pods.running(world.buyer)
     shown = world.client(world.buyer).get(f"/v1/vms/{pod.pk}/detail").json()
