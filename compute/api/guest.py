@@ -52,7 +52,7 @@ class VmMetrics(VmView):
                 "pointCount": found.points,
                 "accelerator": {
                     "class": "accelerator",
-                    "status": "unavailable",
+                    "status": found.status,
                     "reason": found.reason,
                     "detail": found.detail,
                 },

@@ -3,8 +3,10 @@
 import datetime as dt
 from dataclasses import dataclass
 
+from django.db.models import Q
+
 from compute import states
-from compute.models import Workload
+from compute.models import UsageSession, Workload
 
 # The ranges that can be asked for, in seconds, and the step of each.
 RANGES = {
@@ -22,6 +24,7 @@ class Telemetry:
     start: dt.datetime
     end: dt.datetime
     step_seconds: int
+    status: str
     reason: str
     detail: str
 
@@ -37,6 +40,7 @@ def telemetry(workload: Workload, range_: str, at: dt.datetime) -> Telemetry:
     A VM's GPUs are its own: the host that passes them through cannot read them.
     """
     seconds, step = RANGES[range_]
+    start, status = at - dt.timedelta(seconds=seconds), "unavailable"
     if not workload.gpu_count:
         reason, detail = "no_gpus_recorded", "It has no GPUs."
     elif workload.kind == Workload.Kind.VM:
@@ -44,6 +48,15 @@ def telemetry(workload: Workload, range_: str, at: dt.datetime) -> Telemetry:
         detail = "The GPUs are passed through to the VM; only the VM itself can read them."
     elif workload.status in (states.PENDING, states.DEPLOYING):
         reason, detail = "guest_not_started", "The pod has not started yet."
+    elif not _ran(workload, start):
+        reason, detail = "no_session_in_range", "The pod did not run in that time."
     else:
-        reason, detail = "source_unreachable", "There are no samples of these GPUs here."
-    return Telemetry(at - dt.timedelta(seconds=seconds), at, step, reason, detail)
+        status, reason = "degraded", "source_unreachable"
+        detail = "There are no samples of these GPUs here."
+    return Telemetry(start, at, step, status, reason, detail)
+
+
+def _ran(workload: Workload, since: dt.datetime) -> bool:
+    """Whether the workload ran after that."""
+    rows = UsageSession.objects.filter(workload=workload)
+    return rows.filter(Q(ended_at=None) | Q(ended_at__gt=since)).exists()

@@ -568,6 +568,28 @@ def test_an_earlier_run_that_turns_up_and_goes_again_leaves_the_address_to_the_n
     assert not FabricAddress.objects.filter(holder=pod.pk).exists()
 
 
+def test_why_there_are_no_metrics_of_a_pod(pods: Pods, world: World, clock: Any) -> None:
+    def told(range_: str = "1h") -> tuple[str, str]:
+        answer = world.client(world.buyer).get(f"/v1/vms/{pod.pk}/metrics", {"range": range_})
+        assert answer.status_code == 200, answer.content
+        assert answer.json()["gpus"] == []
+        found = answer.json()["accelerator"]
+        assert found["detail"]
+        return found["status"], found["reason"]
+
+    clock.freeze()
+    pod = pods.made(world.buyer)
+    assert told() == ("unavailable", "guest_not_started")
+    world.says((pod, "running"), node=pods.node)
+    # It has GPUs that could be read, and nothing here that reads them.
+    assert told() == ("degraded", "source_unreachable")
+    pods.act(pod, "stop")
+    assert told() == ("degraded", "source_unreachable")
+    clock.advance(3600)
+    assert told() == ("unavailable", "no_session_in_range")
+    assert told("6h") == ("degraded", "source_unreachable")
+
+
 def test_a_pod_that_is_given_up_blames_its_node_only_where_that_was_lost(
     pods: Pods, world: World, clock: Any
 ) -> None:
