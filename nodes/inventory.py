@@ -44,7 +44,7 @@ class GpuReport(StrictSerializer):
 
     address = pci_address()
     model = StrictCharField(max_length=96)
-    serial = StrictCharField(max_length=96, required=False, allow_blank=True)
+    serial = ToldField(max_length=96, required=False, allow_blank=True)
     healthy = StrictBooleanField(required=False, default=True)
     failure = ToldField(max_length=200, required=False, allow_blank=True)
 
@@ -67,7 +67,7 @@ class HostReport(StrictSerializer):
     """The host around the GPUs. RAM in MiB, disks in GB."""
 
     cpuCores = StrictIntegerField(min_value=1, max_value=65535, required=False)
-    cpuModel = StrictCharField(max_length=128, required=False, allow_blank=True)
+    cpuModel = ToldField(max_length=128, required=False, allow_blank=True)
     ramMb = StrictIntegerField(min_value=1, max_value=MOST_RAM_MB, required=False)
     diskTotalGb = StrictIntegerField(min_value=0, max_value=2**30, required=False)
     diskFreeGb = StrictIntegerField(min_value=0, max_value=2**30, required=False)

@@ -351,12 +351,15 @@ NOWHERE = uuid.UUID(int=0)
 
 def test_what_a_driver_says_of_a_failure_never_keeps_the_report_out(node: Node) -> None:
     said = "\x1b[1mXid 79\x1b[0m:\x07 fell off the bus " + "x" * 500
-    units = four(unit0=gpus(H100, healthy=False, failure=said))
+    units = four(unit0=gpus(H100, healthy=False, failure=said, serial="\x07S1"))
     units[1] |= {"sellable": False, "notSellableReason": said}
-    told = read(Inventory, factories.report(units, sequence=2))
+    told = read(Inventory, factories.report(units, sequence=2, host={"cpuModel": f"EPYC\x00{said}"}))
     assert not take(node.pk, told, actor=AGENT).flagged
+    node.refresh_from_db()
+    assert (len(node.cpu_model), node.cpu_model[:13]) == (128, "EPYCXid 79: f")
     gpu = Gpu.objects.get(unit__node=node, address="0000:10:00.0")
     assert gpu.failed_at is not None
+    assert gpu.serial == "S1"
     reason = GpuUnit.objects.get(node=node, address=factories.address(1)).not_sellable_reason
     for text in (gpu.failure, reason):
         assert text.startswith("Xid 79: fell off the bus xxx")
