@@ -1,6 +1,6 @@
 """Plants each fault in a copy of the tree and looks whether the random histories find it.
 
-    python -m tests.mutants [NAME …] [--examples 120] [--seconds 240]
+    python -m tests.mutants [NAME …] [--examples 150] [--seconds 300] [--at-once 2]
 
 Prints of each whether it was killed, after how long and by which history, and exits 1 when one survives or
 no longer fits. Where the environment names no database or broker, all of them use the same of their own.
@@ -13,10 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from urllib.parse import urlsplit
 
 from tests.mutants.seeded import MUTANTS, Mutant
@@ -51,26 +53,42 @@ class Outcome:
         return self.verdict == "killed"
 
 
+@dataclass
+class Lane:
+    """Where one fault after another runs: what of the environment is its own, and whether its database has
+    to be made anew.
+    """
+
+    own: dict[str, str]
+    fresh: bool = True
+
+
 @contextmanager
-def served() -> Iterator[None]:
-    """Services for all of the runs, where the environment does not name them: making them anew takes as long
-    as most faults do.
+def lanes(count: int) -> Iterator[list[Lane]]:
+    """So many lanes beside each other, on the services that the environment names or else on some that are
+    started for all: making them anew for each fault takes as long as finding it.
     """
     if "DATABASE_URL" in os.environ and "REDIS_URL" in os.environ:
-        yield
+        yield [
+            lane_at(number, os.environ["DATABASE_URL"], os.environ["REDIS_URL"]) for number in range(count)
+        ]
         return
     with services.started() as (database_url, redis_url):
-        own = {
-            "DATABASE_URL": urlsplit(database_url)._replace(path="/openrelay").geturl(),
+        database_url = os.environ.get("DATABASE_URL", f"{database_url.rpartition('/')[0]}/openrelay")
+        redis_url = os.environ.get("REDIS_URL", redis_url)
+        yield [lane_at(number, database_url, redis_url) for number in range(count)]
+
+
+def lane_at(number: int, database_url: str, redis_url: str) -> Lane:
+    """A lane with a database and keys of its own at those services."""
+    path = f"{urlsplit(database_url).path}_mutant_{number}"
+    return Lane(
+        {
+            "DATABASE_URL": urlsplit(database_url)._replace(path=path).geturl(),
             "REDIS_URL": redis_url,
+            "REDIS_PREFIX": f"openrelay-mutant-{number}:",
         }
-        added = {name: url for name, url in own.items() if name not in os.environ}
-        os.environ.update(added)
-        try:
-            yield
-        finally:
-            for name in added:
-                del os.environ[name]
+    )
 
 
 @contextmanager
@@ -91,17 +109,18 @@ def planted(mutant: Mutant) -> Iterator[Path]:
         yield tree
 
 
-def histories(tree: Path, *, examples: int, seconds: int, fresh: bool) -> Outcome:
+def histories(tree: Path, lane: Lane, *, examples: int, seconds: int) -> Outcome:
     """Run the random histories in that tree."""
     env = {
         **os.environ,
+        **lane.own,
         "HISTORIES": str(examples),
         "HISTORY_STEPS": str(STEPS),
         "HISTORIES_SHRINK_SECONDS": str(SHRINK_SECONDS),
         "PYTHONPATH": str(tree),
     }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider"]
-    command += ["--create-db" if fresh else "--reuse-db", "tests/histories"]
+    command += ["--create-db" if lane.fresh else "--reuse-db", "tests/histories"]
     started = time.monotonic()
     process = subprocess.Popen(
         command, cwd=tree, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -119,13 +138,21 @@ def histories(tree: Path, *, examples: int, seconds: int, fresh: bool) -> Outcom
     return Outcome(verdict, time.monotonic() - started, shown or out.splitlines()[-LINES_SHOWN:])
 
 
-def run(mutant: Mutant, *, examples: int, seconds: int, fresh: bool) -> Outcome:
-    """Plant a fault and let the histories look for it."""
+def run(mutant: Mutant, free: SimpleQueue[Lane], *, examples: int, seconds: int) -> tuple[Mutant, Outcome]:
+    """Plant a fault and let the histories look for it, in the first lane that is free."""
+    lane = free.get()
+    changes_schema = any("/migrations/" in path for path, _, _ in mutant.edits)
+    lane.fresh = lane.fresh or changes_schema
+    outcome = Outcome("broken", 0, [])
     try:
         with planted(mutant) as tree:
-            return histories(tree, examples=examples, seconds=seconds, fresh=fresh)
+            outcome = histories(tree, lane, examples=examples, seconds=seconds)
     except LookupError as error:
-        return Outcome("broken", 0, [f"the fault does not fit any more: {error}"])
+        outcome = Outcome("broken", 0, [f"the fault does not fit any more: {error}"])
+    finally:
+        lane.fresh = changes_schema or not outcome.killed
+        free.put(lane)
+    return mutant, outcome
 
 
 def main() -> int:
@@ -134,41 +161,52 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {', '.join(known)}")
     parser.add_argument("--examples", type=int, default=150, help="histories a fault (%(default)s)")
     parser.add_argument("--seconds", type=int, default=300, help="at most, a fault (%(default)s)")
+    parser.add_argument("--at-once", type=int, default=2, help="faults at a time (%(default)s)")
     parser.add_argument("--quiet", action="store_true", help="the verdicts without the histories")
     options = parser.parse_args()
     if unknown := set(options.names) - known.keys():
         parser.error(f"there is no fault {', '.join(sorted(unknown))}")
     chosen = [known[name] for name in options.names] or list(MUTANTS)
     outcomes: dict[str, Outcome] = {}
-    schema = True  # whether the database has to be made anew
-    with served():
-        for mutant in chosen:
-            changes_schema = any("/migrations/" in path for path, _, _ in mutant.edits)
-            outcome = run(
-                mutant,
-                examples=options.examples,
-                seconds=options.seconds,
-                fresh=schema or changes_schema,
-            )
-            schema = changes_schema or not outcome.killed
-            outcomes[mutant.name] = outcome
-            print(
-                f"{outcome.verdict:8} {mutant.name:26} {outcome.seconds:4.0f} s  {mutant.promise}", flush=True
-            )
-            if not (outcome.killed and options.quiet):
-                for line in outcome.said[-LINES_SHOWN:]:
-                    print(f"           {line}", flush=True)
-    return summary(outcomes)
+    started = time.monotonic()
+    count = max(1, min(options.at_once, len(chosen)))
+    with lanes(count) as prepared, ThreadPoolExecutor(count) as pool:
+        free: SimpleQueue[Lane] = SimpleQueue()
+        for lane in prepared:
+            free.put(lane)
+        try:
+            for found in as_completed(
+                pool.submit(run, mutant, free, examples=options.examples, seconds=options.seconds)
+                for mutant in chosen
+            ):
+                mutant, outcome = found.result()
+                outcomes[mutant.name] = outcome
+                tell(mutant, outcome, quiet=options.quiet)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return summary(outcomes, time.monotonic() - started)
 
 
-def summary(outcomes: dict[str, Outcome]) -> int:
-    """Say what became of all of them; 1 unless each was killed."""
+def tell(mutant: Mutant, outcome: Outcome, *, quiet: bool) -> None:
+    """Say what became of one, and unless it was killed and that is enough, by what."""
+    print(f"{outcome.verdict:8} {mutant.name:26} {outcome.seconds:4.0f} s  {mutant.promise}", flush=True)
+    if not (outcome.killed and quiet):
+        for line in outcome.said[-LINES_SHOWN:]:
+            print(f"           {line}", flush=True)
+
+
+def summary(outcomes: Mapping[str, Outcome], seconds: float) -> int:
+    """Say what became of all of them in that time; 1 unless each was killed."""
     left = [f"{name} {outcome.verdict}" for name, outcome in outcomes.items() if not outcome.killed]
-    seconds = sum(outcome.seconds for outcome in outcomes.values())
+    slow = [
+        f"{name} {outcome.seconds:.0f} s"
+        for name, outcome in outcomes.items()
+        if outcome.seconds > SLOW_SECONDS
+    ]
     print(f"{len(outcomes) - len(left)} of {len(outcomes)} killed in {seconds / 60:.1f} minutes")
-    slow = {name: found.seconds for name, found in outcomes.items() if found.seconds > SLOW_SECONDS}
     if slow:
-        print(f"slow: {', '.join(f'{name} {seconds:.0f} s' for name, seconds in slow.items())}")
+        print(f"slow: {', '.join(slow)}")
     if left:
         print(f"left: {', '.join(left)}")
     return 1 if left else 0
