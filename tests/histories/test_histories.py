@@ -28,7 +28,7 @@ def test_whatever_anybody_does_is_answered_and_done_as_the_rules_say() -> None:
     run_state_machine_as_test(
         Histories,
         settings=settings(
-            max_examples=DEEP or 5,
+            max_examples=DEEP or 4,
             stateful_step_count=int(os.environ.get("HISTORY_STEPS", "0")) or (40 if DEEP else 20),
             derandomize=not DEEP,
             deadline=None,
