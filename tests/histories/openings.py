@@ -70,6 +70,8 @@ _NORTH, _SOUTH, _EAST = (More(regions=(region,)) for region in REGIONS)
 
 OPENINGS: tuple[tuple[Any, ...], ...] = (
     (),
+    # The audience without naming the node: what is reserved to it would do as well as what is open.
+    (_CONTRACT, ("create", "tenant", "community", 2, None, None, 0, None)),
     (_CONTRACT, _RELEASE, _SPOT, _OBEY),
     (
         _CONTRACT,
@@ -87,8 +89,6 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
     (_OWNERS, _OBEY, ("fall_silent", 0), ("wait", 100), ("sweep",)),
     (_CONTRACT, _OWN, _OBEY, _STOP, _OWN),
     (_CONTRACT, _OWN, _OWN, _OBEY, _STOP, _OWN),
-    # The audience without naming the node: what is reserved to it would do as well as what is open.
-    (_CONTRACT, ("create", "tenant", "community", 2, None, None, 0, None)),
     (_OWNERS_SPOT, _OWNERS_SPOT, _CONTRACT, _OBEY, _OWN),
     (_OWNERS, _OWNERS, _OWNERS, _CONTRACT, _OWN),
     (_CONTRACT, ("inventory", 0, 2, "model", "next"), _OWN, _SPOT, _OPERATORS, _OPERATORS),
