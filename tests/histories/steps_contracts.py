@@ -23,7 +23,7 @@ class ContractSteps(Asking):
         managers: Sequence[str],
         start: int | None,
         end: int | None,
-        by: int,
+        by: int | str,
         key: str | None,
     ) -> Call | None:
         node = self.one(self.model.nodes, number)
@@ -58,7 +58,7 @@ class ContractSteps(Asking):
         )
 
     def _on_contract(
-        self, number: int, by: int, rest: str, body: Any, told: Callable[[Model, Seen, str, str], None]
+        self, number: int, by: int | str, rest: str, body: Any, told: Callable[[Model, Seen, str, str], None]
     ) -> Call | None:
         contract = self.one(self.contracts(), number)
         if contract is None:
@@ -75,14 +75,14 @@ class ContractSteps(Asking):
             lambda model, seen: told(model, seen, asker, contract.id),
         )
 
-    def amend_end(self, number: int, end: int | None, by: int) -> Call | None:
+    def amend_end(self, number: int, end: int | None, by: int | str) -> Call | None:
         ends = None if end is None else self.model.now + HOUR * end
         body = {"endsAt": None if ends is None else ends.isoformat()}
         return self._on_contract(
             number, by, "", body, lambda model, seen, asker, pk: model.amend(seen, asker, pk, end=ends)
         )
 
-    def amend_audience(self, number: int, audience: Sequence[str], by: int) -> Call | None:
+    def amend_audience(self, number: int, audience: Sequence[str], by: int | str) -> Call | None:
         body = {"allowedOrgIds": self.real.org_ids(audience)}
         return self._on_contract(
             number,
@@ -92,7 +92,7 @@ class ContractSteps(Asking):
             lambda model, seen, asker, pk: model.amend(seen, asker, pk, audience=audience),
         )
 
-    def amend_managers(self, number: int, managers: Sequence[str], by: int) -> Call | None:
+    def amend_managers(self, number: int, managers: Sequence[str], by: int | str) -> Call | None:
         body = {"managingOrgIds": self.real.org_ids(managers)}
         return self._on_contract(
             number,
@@ -102,7 +102,7 @@ class ContractSteps(Asking):
             lambda model, seen, asker, pk: model.amend(seen, asker, pk, managers=managers),
         )
 
-    def reaffirm(self, number: int, by: int) -> Call | None:
+    def reaffirm(self, number: int, by: int | str) -> Call | None:
         return self._on_contract(
             number,
             by,
@@ -111,19 +111,19 @@ class ContractSteps(Asking):
             lambda model, seen, asker, pk: model.amend(seen, asker, pk, reaffirm=True),
         )
 
-    def cancel(self, number: int, by: int) -> Call | None:
+    def cancel(self, number: int, by: int | str) -> Call | None:
         return self._on_contract(
             number, by, "/cancel", None, lambda model, seen, asker, pk: model.cancel(seen, asker, pk)
         )
 
-    def release(self, number: int, units: frozenset[int], by: int) -> Call | None:
+    def release(self, number: int, units: frozenset[int], by: int | str) -> Call | None:
         units = self._mostly_held(number, units)
         body = {"unitIds": [address(unit) for unit in sorted(units)]}
         return self._on_contract(
             number, by, "/release", body, lambda model, seen, asker, pk: model.release(seen, asker, pk, units)
         )
 
-    def reclaim(self, number: int, units: frozenset[int], dry: bool, by: int) -> Call | None:
+    def reclaim(self, number: int, units: frozenset[int], dry: bool, by: int | str) -> Call | None:
         units = self._mostly_held(number, units)
         body = {"unitIds": [address(unit) for unit in sorted(units)], "dryRun": dry}
         return self._on_contract(
@@ -139,7 +139,9 @@ class ContractSteps(Asking):
         contract = self.one(self.contracts(), number)
         return (units & contract.units if contract is not None else units) or units
 
-    def reclaim_spot(self, number: int, units: frozenset[int] | None, dry: bool, by: int) -> Call | None:
+    def reclaim_spot(
+        self, number: int, units: frozenset[int] | None, dry: bool, by: int | str
+    ) -> Call | None:
         node = self.one(self.model.nodes, number)
         natural = self.model.nodes[node].owner if by % 2 else "manager"
         asker = self.asker(by, natural)

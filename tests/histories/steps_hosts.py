@@ -93,19 +93,19 @@ class HostSteps(Asking):
             ),
         )
 
-    def set_status(self, number: int, status: str, by: int) -> Call | None:
+    def set_status(self, number: int, status: str, by: int | str) -> Call | None:
         return self._on_node(
             number, by, "PATCH", "", {"status": status}, lambda *told: Model.set_status(*told, status)
         )
 
-    def offboard(self, number: int, seconds: int, by: int) -> Call | None:
+    def offboard(self, number: int, seconds: int, by: int | str) -> Call | None:
         body = {"noticeSeconds": seconds}
         return self._on_node(
             number, by, "POST", "/offboard", body, lambda *told: Model.offboard(*told, seconds)
         )
 
     def _on_node(
-        self, number: int, by: int, method: str, rest: str, body: Any, told: Callable[..., None]
+        self, number: int, by: int | str, method: str, rest: str, body: Any, told: Callable[..., None]
     ) -> Call | None:
         node = self.one(self.model.nodes, number)
         asker = self.asker(by, self.model.nodes[node].owner)

@@ -10,7 +10,7 @@ from tests.histories.people import Model
 class PeopleSteps(Asking):
     """Steps of API keys, roles and members, and of what operators make of accounts."""
 
-    def make_key(self, permissions: Sequence[str], by: int) -> Call | None:
+    def make_key(self, permissions: Sequence[str], by: int | str) -> Call | None:
         asker = self.asker(by, "boss")
         org = self.model.credentials[asker].org
         name = f"key {len(self.real.secrets)}"
@@ -27,7 +27,7 @@ class PeopleSteps(Asking):
             keep,
         )
 
-    def revoke_key(self, number: int, by: int) -> Call | None:
+    def revoke_key(self, number: int, by: int | str) -> Call | None:
         name = self.one(self.real.key_ids, number)
         if name is None:
             return None
@@ -40,7 +40,7 @@ class PeopleSteps(Asking):
             lambda model, seen: model.revoke_key(seen, asker, org, name),
         )
 
-    def update_key(self, number: int, limit: int | None, period: str | None, by: int) -> Call | None:
+    def update_key(self, number: int, limit: int | None, period: str | None, by: int | str) -> Call | None:
         name = self.one(self.real.key_ids, number)
         if name is None:
             return None
@@ -55,7 +55,7 @@ class PeopleSteps(Asking):
             lambda model, seen: model.update_key(seen, asker, org, name, limit, period),
         )
 
-    def apply(self, org: str, by: int) -> Call | None:
+    def apply(self, org: str, by: int | str) -> Call | None:
         asker = self.asker(by, org)
         path = self.real.org_path(org, "provider/apply")
         return Call(
@@ -64,7 +64,7 @@ class PeopleSteps(Asking):
             lambda model, seen: model.apply(seen, asker, org),
         )
 
-    def make_role(self, number: int, permissions: Sequence[str], by: int) -> Call | None:
+    def make_role(self, number: int, permissions: Sequence[str], by: int | str) -> Call | None:
         asker = self.asker(by, "boss")
         body = {"name": f"role {number}", "permissions": list(permissions)}
         return Call(
@@ -73,7 +73,7 @@ class PeopleSteps(Asking):
             lambda model, seen: model.make_role(seen, asker, f"role {number}", permissions),
         )
 
-    def change_role(self, number: int, permissions: Sequence[str], by: int) -> Call | None:
+    def change_role(self, number: int, permissions: Sequence[str], by: int | str) -> Call | None:
         role = self.one(self.model.roles, number)
         if role is None:
             return None
@@ -84,7 +84,7 @@ class PeopleSteps(Asking):
             lambda model, seen: model.change_role(seen, asker, role, permissions),
         )
 
-    def delete_role(self, number: int, by: int) -> Call | None:
+    def delete_role(self, number: int, by: int | str) -> Call | None:
         role = self.one(self.model.roles, number)
         if role is None:
             return None

@@ -20,7 +20,7 @@ class WorkloadSteps(Asking):
         count: int,
         where: int | None,
         of: int | None,
-        by: int,
+        by: int | str,
         key: str | None,
         more: More = USUAL,
     ) -> Call | None:
@@ -38,7 +38,9 @@ class WorkloadSteps(Asking):
         )
         return self._create(asker, org, wish, key)
 
-    def create_cpu(self, org: str, where: int | None, of: int, by: int, more: More = USUAL) -> Call | None:
+    def create_cpu(
+        self, org: str, where: int | None, of: int, by: int | str, more: More = USUAL
+    ) -> Call | None:
         asker = self.asker(by, org)
         wish = Wish(
             kind=VM,
@@ -49,7 +51,9 @@ class WorkloadSteps(Asking):
         )
         return self._create(asker, org, wish, None)
 
-    def create_pod(self, org: str, count: int, by: int, key: str | None, more: More = USUAL) -> Call | None:
+    def create_pod(
+        self, org: str, count: int, by: int | str, key: str | None, more: More = USUAL
+    ) -> Call | None:
         asker = self.asker(by, org)
         wish = Wish(
             kind=POD,
@@ -89,7 +93,7 @@ class WorkloadSteps(Asking):
         )
 
     def _on_workload(
-        self, number: int, by: int, method: str, rest: str, body: Any, told: Callable[..., None]
+        self, number: int, by: int | str, method: str, rest: str, body: Any, told: Callable[..., None]
     ) -> Call | None:
         workload = self.one(self.workloads(), number)
         if workload is None:
@@ -101,19 +105,19 @@ class WorkloadSteps(Asking):
             lambda model, seen: told(model, seen, asker, workload.id),
         )
 
-    def stop(self, number: int, by: int) -> Call | None:
+    def stop(self, number: int, by: int | str) -> Call | None:
         return self._on_workload(number, by, "POST", "stop", None, Model.stop)
 
-    def restart(self, number: int, by: int) -> Call | None:
+    def restart(self, number: int, by: int | str) -> Call | None:
         return self._on_workload(number, by, "POST", "restart", None, Model.restart)
 
-    def reboot(self, number: int, by: int) -> Call | None:
+    def reboot(self, number: int, by: int | str) -> Call | None:
         return self._on_workload(number, by, "POST", "reboot", None, Model.reboot)
 
-    def terminate(self, number: int, by: int) -> Call | None:
+    def terminate(self, number: int, by: int | str) -> Call | None:
         return self._on_workload(number, by, "POST", "terminate", None, Model.terminate)
 
-    def resize(self, number: int, more: int, by: int) -> Call | None:
+    def resize(self, number: int, more: int, by: int | str) -> Call | None:
         workload = self.one(self.workloads(), number)
         size = more + (workload.given.disk if workload is not None else 0)
         return self._on_workload(
@@ -125,7 +129,7 @@ class WorkloadSteps(Asking):
             lambda model, seen, asker, pk: model.resize(seen, asker, pk, size),
         )
 
-    def set_visibility(self, number: int, public: bool, by: int) -> Call | None:
+    def set_visibility(self, number: int, public: bool, by: int | str) -> Call | None:
         return self._on_workload(
             number,
             by,
@@ -135,7 +139,7 @@ class WorkloadSteps(Asking):
             lambda model, seen, asker, pk: model.set_visibility(seen, asker, pk, public),
         )
 
-    def attach(self, number: int, of: int, by: int) -> Call | None:
+    def attach(self, number: int, of: int, by: int | str) -> Call | None:
         ssh_key = self.one(self.model.ssh_keys, of) or INVENTED
         return self._on_workload(
             number,
@@ -146,7 +150,7 @@ class WorkloadSteps(Asking):
             lambda model, seen, asker, pk: model.attach(seen, asker, pk, ssh_key),
         )
 
-    def detach(self, number: int, of: int, by: int) -> Call | None:
+    def detach(self, number: int, of: int, by: int | str) -> Call | None:
         ssh_key = self.one(self.model.ssh_keys, of) or INVENTED
         return self._on_workload(
             number,
@@ -157,7 +161,7 @@ class WorkloadSteps(Asking):
             lambda model, seen, asker, pk: model.detach(seen, asker, pk, ssh_key),
         )
 
-    def add_ssh_key(self, org: str, number: int, by: int) -> Call | None:
+    def add_ssh_key(self, org: str, number: int, by: int | str) -> Call | None:
         asker = self.asker(by, org)
         body = {"name": f"key-{number}", "publicKey": public_key(number)}
         return Call(
@@ -166,7 +170,7 @@ class WorkloadSteps(Asking):
             lambda model, seen: model.add_ssh_key(seen, asker, org, number),
         )
 
-    def delete_ssh_key(self, number: int, by: int) -> Call | None:
+    def delete_ssh_key(self, number: int, by: int | str) -> Call | None:
         ssh_key = self.one(self.model.ssh_keys, number)
         if ssh_key is None:
             return None
