@@ -2,6 +2,8 @@
 
 import datetime as dt
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -206,6 +208,27 @@ def test_a_read_may_be_served_from_memory_for_a_second_and_a_change_never(
     remember_for(monkeypatch, 0)
     with pytest.raises(Unauthenticated):
         caller_of(secret, remembered=True)
+
+
+def test_what_changes_a_makers_place_shows_in_their_keys_at_once(
+    monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
+    remember_for(monkeypatch, 600)
+    person = make_person()
+    with django_capture_on_commit_callbacks(execute=True):
+        _, secret = create_key(caller=caller_of(person.token), name="k", permissions=["compute.write"])
+    where = {"user_id": person.user.id, "organization_id": person.organization.id}
+    changes: list[tuple[Callable[..., object], dict[str, str], bool]] = [
+        (change_role, {"role": "viewer"}, False),
+        (change_role, {"role": "member"}, True),
+        (remove_member, {}, False),
+        (add_member, {"role": "admin"}, True),
+    ]
+    assert caller_of(secret).may("compute.create")
+    for change, how, allowed in changes:
+        with django_capture_on_commit_callbacks(execute=True):
+            change(actor=SYSTEM, **where, **how)
+        assert caller_of(secret, remembered=True).may("compute.create") is allowed, change
 
 
 def test_a_remembered_key_still_expires_in_time(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:

@@ -43,6 +43,8 @@ def add_member(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID, 
                 after={"role": role},
                 at=at,
             )
+            # Whoever comes back has left keys here, and they serve again.
+            transaction.on_commit(forget_keys)
     except IntegrityError as error:
         raise Conflict("This person is a member already. Change their role instead.") from error
     return membership
