@@ -4,6 +4,7 @@ from uuid import UUID
 
 from compute import states
 from compute.models import Workload
+from compute.services.cpu_beside import beside_cpu
 from compute.services.cpu_room import left_for_cpu
 from compute.services.host import Left
 from compute.services.node_facts import node_facts
@@ -70,4 +71,14 @@ def _room(held: LockedNode, workload: Workload) -> tuple[int | None, Left]:
     facts = node_facts(held, workload.organization_id, workload.tier, without=workload.pk)
     each = share_of(held.node, facts.units)
     most = None if each.disk_gb is None else each.disk_gb * workload.gpu_count
-    return most, facts.left(without=workload.pk)
+    # As for a new one: what is beside VMs without GPUs leaves reserved GPUs their share.
+    left = beside_cpu(
+        facts,
+        facts.left(without=workload.pk),
+        workload.organization_id,
+        named=True,
+        chosen=(),
+        but=(),
+        without=workload.pk,
+    )
+    return most, left

@@ -311,6 +311,21 @@ def world_id() -> Any:
 # Its life
 
 
+def test_beside_one_a_stopped_vms_disk_does_not_grow_into_what_reserved_gpus_keep(world: World) -> None:
+    ours, theirs = (
+        stopped(world, org, gpuCount=1, resourceSize=None, diskSizeGb=100)
+        for org in (world.buyer, world.tenant)
+    )
+    world.vm(world.buyer, **SMALL, diskSizeGb=1000)
+    world.reserve(*range(7))
+    # Of one GPU's 2,000 GB, what the three disks leave.
+    refused(act(world, ours, "resize-disk", newSizeGb=901), 503, "INSUFFICIENT_HOST_CAPACITY")
+    assert act(world, ours, "resize-disk", newSizeGb=900).status_code == 204
+    world.vm(world.tenant, nodeId=str(world.node.pk), gpuCount=6, diskSizeGb=12_000)
+    # Whom the reservation serves may spend it so.
+    assert act(world, theirs, "resize-disk", newSizeGb=2000).status_code == 204
+
+
 def test_it_stops_restarts_reboots_grows_and_ends(world: World) -> None:
     made = stopped(world)
     assert state(made) == ("stopped", "user_stopped")

@@ -155,7 +155,9 @@ class Life(Creating):
         if workload.count:
             each = self.share(node).disk
             most = each * workload.count if each is not None else None
-            left = self.left(node, without=workload.id)
+            left = self.for_gpus(
+                node, workload.org, Room(node.id, frozenset()), named=True, without=workload.id
+            )
         else:
             most = node.host.disk or None
             left = self.for_cpus(node, workload.org, named=True, without=workload.id)

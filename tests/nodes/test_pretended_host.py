@@ -8,14 +8,15 @@ import httpx
 import pytest
 
 from compute import tasks
-from compute.models import Run
+from compute.models import Occupancy, Run
 from compute.services.draining import set_status
 from compute.simulation.node import Memory, SimulatedNode
 from nodes.levels import BASE, LATEST
 from nodes.models import Gpu
 from nodes.services.liveness import level_of
+from reservations.services.invariants import violations
 from tests import factories
-from tests.compute.conftest import World, state, world
+from tests.compute.conftest import World, run_of, state, world
 from tests.support.web import Server
 
 __all__ = ["world"]
@@ -26,17 +27,27 @@ pytestmark = pytest.mark.django_db(transaction=True)
 class Host:
     """The agent of the world's node, turned by hand."""
 
-    def __init__(self, server: Server, http: httpx.Client, world: World) -> None:
+    def __init__(self, server: Server, http: httpx.Client, world: World, credential: str = "") -> None:
         units = [factories.unit_report(number) for number in range(8)]
         self.entry: dict[str, Any] = {
             "nodeId": str(world.node.pk),
-            "credential": factories.credential(world.node),
+            "credential": credential or factories.credential(world.node),
             "inventory": {"runtime": "qemu", "host": {"ramMb": 2**20, "diskTotalGb": 16000}, "units": units},
             "bootSeconds": 0,
             "stopSeconds": 0,
         }
+        self._http, self._base_url = http, server.url
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with a new agent, which knows of nothing."""
         self.agent = SimulatedNode(
-            self.entry, Memory(), http=http, base_url=server.url, clock=time.time, remember=lambda: None
+            self.entry,
+            Memory(),
+            http=self._http,
+            base_url=self._base_url,
+            clock=time.time,
+            remember=lambda: None,
         )
 
     def turn(self, times: int = 3, **behaviour: Any) -> None:
@@ -83,6 +94,44 @@ def test_it_can_go_silent_and_return(host: Host, world: World, clock: Any) -> No
     host.agent.REPORT_EVERY = 0.0
     host.turn(offline=False)
     assert state(vm) == ("running", "")
+
+
+def test_one_that_lost_its_memory_ends_where_the_platform_wants_it(host: Host, world: World) -> None:
+    kept, ended = world.vm(world.buyer), world.vm(world.buyer)
+    host.turn()
+    assert (state(kept)[0], state(ended)[0]) == ("running", "running")
+    host.forget()
+    world.terminate(world.buyer, ended)
+    host.turn(6)
+    assert (state(kept)[0], state(ended)[0]) == ("running", "terminated")
+    assert [run.workload_id for run in Run.objects.open()] == [kept.pk]
+    assert violations() == []
+
+
+def test_two_with_one_credential_leave_nothing_wrong(host: Host, server: Server, world: World) -> None:
+    with httpx.Client(trust_env=False) as http:
+        double = Host(server, http, world, credential=host.entry["credential"])
+        for each in (host, double):
+            each.agent.REPORT_EVERY = 0.0
+        first = world.vm(world.buyer, gpuCount=8)
+        for _ in range(4):
+            host.turn(1)
+            double.turn(1)
+        assert state(first)[0] == "running"
+        world.terminate(world.buyer, first)
+        # One of the two says that the guest is gone, and the other still has it.
+        double.turn(2, keepsGuests=True)
+        host.turn(3)
+        second = world.vm(world.buyer, gpuCount=8)
+        double.turn(2)
+        assert set(Occupancy.objects.open().values_list("run__workload", flat=True)) == {first.pk, second.pk}
+        assert world.work()[str(second.pk)]["waitsFor"] == [run_of(first)]
+        for _ in range(6):
+            double.turn(1, keepsGuests=False)
+            host.turn(1)
+    assert (state(first)[0], state(second)[0]) == ("terminated", "running")
+    assert set(Occupancy.objects.open().values_list("run__workload", flat=True)) == {second.pk}
+    assert violations() == []
 
 
 def test_removed_it_tears_down_what_it_has(host: Host, world: World) -> None:
