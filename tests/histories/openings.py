@@ -140,7 +140,7 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
         _RESTART,
     ),
     # Where nodes stand, and what VMs start from
-    (_vm(_NORTH), _vm(_NORTH), _vm(_SOUTH), _vm(_EAST), _vm(More(regions=("east",), fallback=True))),
+    (*(_vm(_NORTH),) * 3, _vm(_SOUTH), _vm(_EAST), _vm(More(regions=("east",), fallback=True))),
     (_vm(_SOUTH_FIRST), _cpu(more=_SOUTH), _cpu(more=_SOUTH_FIRST), _cpu(more=_EAST), _vm(_NORTH, 0)),
     (_vm(_NORTH), _OBEY, _STOP, _OBEY, _REMOVED, _RESTART, _cpu(more=More(regions=(NOWHERE,)))),
     (_vm(More(regions=("north",), fallback=True)), _OBEY, _STOP, _OBEY, _REMOVED, _RESTART),

@@ -18,9 +18,9 @@ SHARES = (
     one(
         "fallback-first",
         "a VM that may be elsewhere is where it prefers while there is room",
-        "compute/services/pool.py",
-        "((bool(regions) and alike.region not in regions, how), [])",
-        "((False, how), [])",
+        "compute/services/create.py",
+        "for where in (regions, frozenset[str]()) if regions",
+        "for where in (frozenset[str](),) if regions",
     ),
     one(
         "cpu-region-ignored",
