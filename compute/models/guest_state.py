@@ -4,7 +4,8 @@ from django.db import models
 
 
 class GuestState(models.Model):
-    """The last that was heard of one run's inside. Nothing is decided by it.
+    """The last that was heard of one run's inside. Nothing is decided by it, but for how much
+    room on a full disk is made by who has to go.
 
     A row of its own, for what changes with every report must not queue behind the node's lock.
     """

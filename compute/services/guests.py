@@ -1,8 +1,10 @@
-"""What guests are like inside, as their nodes tell: consoles, SSH, disks. Nothing is decided by it."""
+"""What guests are like inside, as their nodes tell: consoles, SSH, disks."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 from uuid import UUID
+
+from django.db.models import Sum
 
 from compute import states
 from compute.models import GuestState, Run, Workload
@@ -85,3 +87,11 @@ def console_of(workload: Workload) -> str | None:
         GuestState.objects.filter(run__workload=workload).exclude(console="").order_by("-run__number").first()
     )
     return state.console if state else None
+
+
+def disk_used_gb(run_ids: Sequence[UUID]) -> int:
+    """How many GB the guests of those runs have written, as far as it was said. One query at most."""
+    if not run_ids:
+        return 0
+    told = GuestState.objects.filter(run_id__in=run_ids).aggregate(used=Sum("disk_used_bytes"))
+    return (told["used"] or 0) // 10**9

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from compute import states
 from compute.capacity import VOLUME_GB, Shape, Share, pod_shape, shape, shape_again, share
 from compute.models import Workload
 from compute.placement import FREE, OWN, SPOT, Choice, Option, Use, choose, standing
 from compute.services.cpu_beside import beside_cpu
-from compute.services.host import Left
+from compute.services.guests import disk_used_gb
+from compute.services.host import DISK, Left
 from compute.services.news import News
 from compute.services.node_facts import NodeFacts, NodeUnit, node_facts
 from compute.services.pool import RUNTIME_OF
@@ -164,6 +166,16 @@ def _room_for(
         without=without,
     )
     given = _shape(facts.held.node, facts.units, model, wanted, left)
+    if isinstance(given, Refusal) and DISK in given.short and left.disk_free_gb is not None:
+        # And what it has written there, as its node told; asked only where that could matter.
+        leaving = [
+            row.run_id
+            for row in facts.guests
+            if row.run_id in there_first
+            and (row.workload_id in choice.victims or row.status == states.TERMINATED)
+        ]
+        left = replace(left, disk_free_gb=left.disk_free_gb + disk_used_gb(leaving))
+        given = _shape(facts.held.node, facts.units, model, wanted, left)
     if isinstance(given, Refusal):
         return given
     each = facts.cents.get(choice.model_id)

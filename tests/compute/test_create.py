@@ -16,7 +16,7 @@ from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
 from openrelay.clock import Now
 from tests import factories
-from tests.compute.conftest import World, consistent, refused, state
+from tests.compute.conftest import World, consistent, refused, run_of, state
 
 pytestmark = pytest.mark.django_db
 
@@ -299,6 +299,28 @@ def test_who_is_preempted_leaves_its_disk_to_its_successor(world: World) -> None
     assert (made.status, state(young)[0], state(old)[0]) == ("pending", "terminated", "deploying")
     world.says((young, "gone"))
     assert state(made)[0] == "deploying"
+
+
+def test_who_is_preempted_leaves_what_it_wrote_on_a_full_disk(world: World) -> None:
+    host = {"cpuCores": 128, "ramMb": 1024 * 1024, "diskTotalGb": 1000, "diskFreeGb": 300}
+    factories.inventory(world.node, 2, host=host)
+    world.release(world.reserve(0, 1), 0, 1)
+    old, young = (world.running(world.buyer, tier="spot", diskSizeGb=100) for _ in range(2))
+    factories.inventory(world.node, 2, host={**host, "diskFreeGb": 5})
+    here = {"nodeId": str(world.node.pk), "diskSizeGb": 70}
+    refused(world.ask(world.tenant, **here), 503, "INSUFFICIENT_HOST_CAPACITY")
+    told = {"state": "running", "diskTotalBytes": 100 * 10**9}
+    for made, used_gb in ((old, 90), (young, 64)):
+        line = {"runId": run_of(made), **told, "diskUsedBytes": used_gb * 10**9}
+        world.sequence += 1
+        body = {"sequence": world.sequence, "complete": True, "guests": [line]}
+        assert world.agent().post("/v1/agent/reports", body).status_code == 200
+    refused(world.ask(world.tenant, **here), 503, "INSUFFICIENT_HOST_CAPACITY")
+    made = world.vm(world.tenant, **{**here, "diskSizeGb": 69})
+    assert (made.status, state(young)[0], state(old)[0]) == ("pending", "terminated", "running")
+    # One that stops keeps its disk, and what is on it.
+    world.client(world.buyer).post(f"/v1/vms/{old.pk}/stop")
+    refused(world.ask(world.tenant, **here), 503, "INSUFFICIENT_HOST_CAPACITY")
 
 
 @pytest.mark.parametrize("ram_mb", [None, MOST_RAM_MB])
