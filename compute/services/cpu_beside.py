@@ -67,7 +67,7 @@ def beside_cpu(
         disk_gb=disk_gb,
         guests=tuple(guests),
     )
-    unkept, each = spare(host), share_of(host)
+    unkept, each = spare(host).plus(facts.twice(but=but, without=without)), share_of(host)
     # Whoever starts on reserved units has these units' own share, however short others are already.
     own = sum(unit.gpus for unit in for_sale if unit.held is not None and unit.id in chosen)
     return Left(

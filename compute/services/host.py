@@ -1,7 +1,8 @@
 """What of a node's host is taken, by whom, and what that leaves."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -41,6 +42,33 @@ class Left:
             short.append(DISK)
         return tuple(short)
 
+    def plus(self, more: "Amount") -> "Left":
+        """The same with that much more."""
+        return replace(
+            self,
+            ram_mb=None if self.ram_mb is None else self.ram_mb + more.ram_mb,
+            vcpu=None if self.vcpu is None else self.vcpu + more.vcpu,
+            disk_gb=None if self.disk_gb is None else self.disk_gb + more.disk_gb,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """MiB, CPUs and GB of a host."""
+
+    ram_mb: int = 0
+    vcpu: int = 0
+    disk_gb: int = 0
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(self.ram_mb + other.ram_mb, self.vcpu + other.vcpu, self.disk_gb + other.disk_gb)
+
+    def least(self, other: "Amount") -> "Amount":
+        """Of each the less."""
+        return Amount(
+            min(self.ram_mb, other.ram_mb), min(self.vcpu, other.vcpu), min(self.disk_gb, other.disk_gb)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Guest:
@@ -56,6 +84,40 @@ class Guest:
     status: str  # the workload's
     tier: str = ""
     since: datetime | None = None
+
+    @property
+    def takes(self) -> Amount:
+        """What of the host it has while it is there; its disk, only where that goes with it."""
+        ram_mb = footprint_mb(self.mem_mb) if self.mem_mb else 0
+        return Amount(ram_mb, self.vcpu or 0, self.disk_gb if self.status == states.TERMINATED else 0)
+
+
+def counted_twice(
+    queues: Iterable[Sequence[Guest]], *, but: Collection[UUID] = (), without: UUID | None = None
+) -> Amount:
+    """What counts for a guest that is to come and for one that is to go first, though only one of the two is
+    ever there: who waits for guests that nobody else waits for takes over from them.
+
+    `queues` has the guests that may come to be on a unit, the earliest first. As if the runs in `but` were
+    over, and the workload `without` not there.
+    """
+    waits: dict[UUID, tuple[Guest, dict[UUID, Guest]]] = {}
+    waited_for: Counter[UUID] = Counter()
+    for queue in queues:
+        *earlier, last = queue
+        if last.status != states.PENDING or last.run_id in but or last.workload_id == without:
+            continue
+        _, first = waits.setdefault(last.run_id, (last, {}))
+        for guest in earlier:
+            if guest.run_id not in first and guest.run_id not in but and guest.workload_id != without:
+                first[guest.run_id] = guest
+                waited_for[guest.run_id] += 1
+    twice = Amount()
+    for last, first in waits.values():
+        alone = [guest.takes for run_id, guest in first.items() if waited_for[run_id] == 1]
+        comes = replace(last.takes, disk_gb=last.disk_gb)
+        twice += comes.least(sum(alone, Amount()))
+    return twice
 
 
 def left(

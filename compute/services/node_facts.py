@@ -13,7 +13,7 @@ from uuid import UUID
 from django.conf import settings
 
 from compute.placement import SPOT, Use
-from compute.services.host import Guest, Left, left
+from compute.services.host import Amount, Guest, Left, counted_twice, left
 from nodes.models import GpuModel
 from nodes.models.gpu_unit import RESERVABLE_CLASSES
 from nodes.services.locking import LOCKED_NODE, LockedNode
@@ -77,7 +77,13 @@ class NodeFacts:
 
     def left(self, *, but: Collection[UUID] = (), without: UUID | None = None) -> Left:
         """What the host has left, as if the runs in `but` were over and the workload `without` not there."""
-        return left(self.held.node, self.guests, self.disk_gb, but=but, without=without)
+        counted = left(self.held.node, self.guests, self.disk_gb, but=but, without=without)
+        return counted.plus(self.twice(but=but, without=without))
+
+    def twice(self, *, but: Collection[UUID] = (), without: UUID | None = None) -> Amount:
+        """What `counted_twice` finds among the guests."""
+        queues = [guests for guests in self.occupancies.values() if len(guests) > 1]
+        return counted_twice(queues, but=but, without=without) if queues else Amount()
 
 
 def reading(organization_id: UUID, tier: str, *, without: UUID | None = None) -> Reading:

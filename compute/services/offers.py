@@ -196,6 +196,13 @@ _RAM, _CPUS, _DISK = (
     "greatest(1, host.cpu_cores / offer.gpus)",
     "(host.disk_total_gb / offer.gpus)",
 )
+# What a guest has of its host while it is there.
+_TAKES = f"""
+    SELECT r.id AS run_id, w.status, CASE WHEN w.guest_mem_mb > 0 THEN {_FOOTPRINT} ELSE 0 END AS ram_mb,
+           coalesce(w.guest_vcpu, 0) AS vcpu, w.disk_size_gb AS disk_gb
+    FROM compute_run r JOIN compute_workload w ON w.id = r.workload_id
+    WHERE r.node_id = host.id AND r.closed_at IS NULL
+"""  # noqa: S608  (constants of our own)
 _UNITS_FOR_SALE = f"u.gone_at IS NULL AND u.sellable AND u.alloc_class = '{GpuUnit.VFIO_GROUP}'"
 
 
@@ -206,10 +213,11 @@ SELECT host.id, offer.gpu_model_id, host.online,
        jsonb_build_array(
            offer.gpus, host.ram_mb, host.cpu_cores, host.disk_total_gb,
            jsonb_build_array(
-               CASE WHEN offered THEN ({_ALLOCATABLE}) - coalesce(taken.ram_mb, 0) END,
-               CASE WHEN offered THEN host.cpu_cores - coalesce(taken.vcpu, 0) END,
+               CASE WHEN offered THEN ({_ALLOCATABLE}) - coalesce(taken.ram_mb, 0)
+                    + coalesce(twice.ram_mb, 0) END,
+               CASE WHEN offered THEN host.cpu_cores - coalesce(taken.vcpu, 0) + coalesce(twice.vcpu, 0) END,
                CASE WHEN offered THEN host.disk_total_gb - coalesce(taken.disk_gb, 0)
-                    - coalesce(disk.disk_gb, 0) END),
+                    - coalesce(disk.disk_gb, 0) + coalesce(twice.disk_gb, 0) END),
            CASE WHEN offered AND taken.without_gpus THEN jsonb_build_array(
                offer.others * {_RAM} + coalesce(rest.ram_mb, 0),
                offer.others * {_CPUS} + coalesce(rest.vcpu, 0),
@@ -276,6 +284,7 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT sum(CASE WHEN w.guest_mem_mb > 0 THEN {_FOOTPRINT} ELSE 0 END) AS ram_mb,
            sum(coalesce(w.guest_vcpu, 0)) AS vcpu, bool_or(w.gpu_count = 0) AS without_gpus,
+           bool_or(w.status = '{states.PENDING}') AS waits,
            sum(w.disk_size_gb) FILTER (WHERE w.status = '{states.TERMINATED}') AS disk_gb
     FROM compute_run r JOIN compute_workload w ON w.id = r.workload_id
     WHERE r.node_id = host.id AND r.closed_at IS NULL
@@ -303,6 +312,33 @@ LEFT JOIN LATERAL (
     ) guest
     WHERE taken.without_gpus
 ) rest ON true
+LEFT JOIN LATERAL (
+    SELECT sum(least(ram_mb, first_ram_mb)) AS ram_mb, sum(least(vcpu, first_vcpu)) AS vcpu,
+           sum(least(disk_gb, first_disk_gb)) AS disk_gb
+    FROM (
+        SELECT comes.ram_mb, comes.vcpu, comes.disk_gb, sum(goes.ram_mb) AS first_ram_mb,
+               sum(goes.vcpu) AS first_vcpu,
+               coalesce(sum(goes.disk_gb) FILTER (WHERE goes.status = '{states.TERMINATED}'), 0)
+                   AS first_disk_gb
+        FROM (
+            SELECT later.run_id AS comes_id, earlier.run_id AS goes_id,
+                   count(*) OVER (PARTITION BY earlier.run_id) AS many
+            FROM compute_claim c
+            JOIN compute_workload w ON w.id = c.workload_id AND w.status = '{states.PENDING}'
+            JOIN compute_occupancy later
+                ON later.unit_id = c.unit_id AND later.run_id = c.run_id AND later.closed_at IS NULL
+            JOIN compute_occupancy earlier
+                ON earlier.unit_id = c.unit_id AND earlier.id < later.id AND earlier.closed_at IS NULL
+            WHERE c.node_id = host.id AND taken.waits
+            GROUP BY later.run_id, earlier.run_id
+            OFFSET 0
+        ) pair
+        JOIN LATERAL ({_TAKES}) comes ON comes.run_id = pair.comes_id
+        JOIN LATERAL ({_TAKES}) goes ON goes.run_id = pair.goes_id
+        WHERE pair.many = 1
+        GROUP BY pair.comes_id, comes.ram_mb, comes.vcpu, comes.disk_gb
+    ) one
+) twice ON true
 """  # noqa: S608  (constants of our own)
 
 

@@ -321,6 +321,8 @@ def test_who_is_preempted_leaves_what_it_wrote_on_a_full_disk(world: World) -> N
     # One that stops keeps its disk, and what is on it.
     world.client(world.buyer).post(f"/v1/vms/{old.pk}/stop")
     refused(world.ask(world.tenant, **here), 503, "INSUFFICIENT_HOST_CAPACITY")
+    world.terminate(world.buyer, old)
+    assert world.vm(world.tenant, **here).status == "pending"
 
 
 @pytest.mark.parametrize("ram_mb", [None, MOST_RAM_MB])
@@ -471,3 +473,15 @@ def test_what_is_read_of_a_node_is_its_own_whichever_was_locked_last(world: Worl
         assert (units(first), units(second)) == (2, 5)
     with locked(two.pk) as first, locked(five.pk) as second:
         assert (units(first), units(second)) == (2, 5)
+
+
+def test_who_comes_takes_over_from_who_goes_first(world: World) -> None:
+    """Whom a preemption ends and who waits for that are never there together: the rest is for others."""
+    world.release(world.reserve(*range(8)), *range(8))
+    spot = [world.running(world.buyer, tier="spot") for _ in range(8)]
+    made = [world.vm(world.tenant, nodeId=str(world.node.pk)) for _ in range(8)]
+    assert [state(vm)[0] for vm in spot] == ["terminated"] * 8
+    assert [state(vm)[0] for vm in made] == ["pending"] * 8
+    world.says(*((vm, "gone") for vm in spot))
+    assert [state(vm)[0] for vm in made] == ["deploying"] * 8
+    consistent()

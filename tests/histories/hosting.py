@@ -33,6 +33,16 @@ class Left:
         return short
 
 
+def plus(left: Left, more: tuple[int, int, int]) -> Left:
+    ram, cpus, disk = more
+    return Left(
+        None if left.ram is None else left.ram + ram,
+        None if left.cpus is None else left.cpus + cpus,
+        None if left.disk is None else left.disk + disk,
+        left.empty,
+    )
+
+
 def for_guests(ram: int) -> int:
     """What guests may have of a host's memory: it keeps 2 %, and 2 GiB at least."""
     return max(0, ram - max(2048, ram * 2 // 100))
@@ -181,6 +191,33 @@ class Hosting(Rights):
             empty=host.empty,
         )
 
+    def twice(
+        self, node: Node, *, over: Collection[str] = (), without: str | None = None
+    ) -> tuple[int, int, int]:
+        """What of RAM, CPUs and disk is counted for guests that wait and for those that each alone waits for,
+        of which only ever one is there.
+        """
+        there = [
+            (run, workload)
+            for run, workload in self.guests_of(node.id)
+            if run.id not in over and workload.id != without
+        ]
+        first = {
+            run.id: [other for other in there[:place] if other[0].units & run.units]
+            for place, (run, workload) in enumerate(there)
+            if workload.status == "pending" and run.wanted
+        }
+        waited_for = [run.id for earlier in first.values() for run, _ in earlier]
+        ram = cpus = disk = 0
+        for run, workload in there:
+            alone = [each for other, each in first.get(run.id, ()) if waited_for.count(other.id) == 1]
+            memory = sum(takes(each.given.memory) for each in alone if each.given.memory)
+            ram += min(takes(workload.given.memory) if workload.given.memory else 0, memory)
+            cpus += min(workload.given.cpus or 0, sum(each.given.cpus or 0 for each in alone))
+            ended = sum(each.given.disk for each in alone if each.status == "terminated")
+            disk += min(workload.given.disk, ended)
+        return ram, cpus, disk
+
     def for_gpus(self, node: Node, org: str, room: Room, *, named: bool, without: str | None = None) -> Left:
         """What is left for a VM or pod in that room, whose victims and earlier guests are gone by then.
 
@@ -189,7 +226,8 @@ class Hosting(Rights):
         """
         over = {run.id for run in self.open_runs(node.id, room.units)}
         ended = room.victims
-        plain = self.left(node, over=over, without=without, ended=ended)
+        twice = self.twice(node, over=over, without=without)
+        plain = plus(self.left(node, over=over, without=without, ended=ended), twice)
         if all(run.units for run, _ in self.guests_of(node.id)):
             return plain
         reserved = [unit for unit in self._shared_out(node) if self.held_by(node.id, unit)]
@@ -198,7 +236,7 @@ class Hosting(Rights):
             for unit in reserved
             if unit not in room.units and not (named and self._serves(node, unit, org))
         }
-        rest = self.left(node, over=over, without=without, ended=ended, kept=kept)
+        rest = plus(self.left(node, over=over, without=without, ended=ended, kept=kept), twice)
         own = sum(node.units[unit].gpus for unit in reserved if unit in room.units)
         each = self.share(node)
 

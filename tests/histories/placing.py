@@ -14,7 +14,7 @@ from tests.histories.facts import (
     Workload,
     subsets,
 )
-from tests.histories.hosting import LEAST_DISK, Hosting, Left, for_guests, takes
+from tests.histories.hosting import LEAST_DISK, Hosting, Left, for_guests, plus, takes
 from tests.histories.rights import OPEN, Fault, Room
 
 INFINIBAND, AMD_GRANT = 2, 3  # the levels of agents that give these
@@ -260,7 +260,7 @@ class Placing(Hosting):
 
     def _startable(self, node: Node, model: str, sizes: Sequence[int]) -> int:
         """The most of those GPUs that the host can start now, each with its CPUs, least memory and disk."""
-        left, each = self.left(node), self.share(node)
+        left, each = plus(self.left(node), self.twice(node)), self.share(node)
         if left.lacks(Given(None, None, LEAST_DISK)):
             return 0
         most = 0
