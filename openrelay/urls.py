@@ -14,7 +14,6 @@ from openrelay.console.signing_in import SignIn
 v1 = [
     path("", include("reservations.api.urls")),
     path("", include("compute.api.urls")),
-    path("", include("nodes.api.urls")),
     path("", include("openrelay.identity.api.urls")),
     path("", include("openrelay.audit.api.urls")),
 ]

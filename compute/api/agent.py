@@ -1,16 +1,39 @@
-"""What a node's agent is asked to do, and what it says of its guests."""
+"""What a node's agent is asked to do, and what it says of its hardware and its guests."""
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from compute.api.serializers import AgentReport
 from compute.services.guests import disks_to_delete
+from compute.services.interruption import interrupt_lost
 from compute.services.reports import Guest, Report, take_report
 from compute.services.work import work_for
 from nodes.api.agent import AgentView
+from nodes.inventory import Inventory
+from nodes.services.inventory import take
 
 
-class AgentWork(AgentView):
+class HostView(AgentView):
+    """A path for agents of nodes that workloads are on."""
+
+    def return_from_silence(self) -> None:
+        """Interrupt what ran or deployed on the node when it fell silent, where no task has done so."""
+        interrupt_lost(self.node.pk)
+
+
+class AgentInventory(HostView):
+    """Where a node says what it has."""
+
+    operations = {"POST": "agent_inventory"}
+
+    def post(self, request: Request) -> Response:
+        """Take the node's account of its hardware."""
+        taken = take(self.node.pk, self.read(Inventory), actor=self.caller.actor)
+        answer = {"topologyGen": taken.generation, "changed": taken.changed}
+        return Response({**answer, "flagged": taken.flagged} if taken.flagged else answer)
+
+
+class AgentWork(HostView):
     """The runs of a node."""
 
     operations = {"GET": "agent_work"}
@@ -20,7 +43,7 @@ class AgentWork(AgentView):
         return Response({"runs": work_for(self.node)})
 
 
-class AgentReports(AgentView):
+class AgentReports(HostView):
     """Where a node says what its guests are."""
 
     operations = {"POST": "agent_report"}

@@ -4,9 +4,10 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from compute.api.agent import HostView
 from compute.api.notice_serializers import TerminationNotice
 from compute.services.draining import Notice, take_notice
-from nodes.api.agent import AgentView, NodeAuthentication
+from nodes.api.agent import NodeAuthentication
 from nodes.models import Node
 from openrelay.api.auth import BearerAuthentication, bearer
 from openrelay.clock import rfc3339
@@ -27,7 +28,7 @@ class NodeOrBearerAuthentication(BaseAuthentication):
         return "Bearer"
 
 
-class NodeNotice(AgentView):
+class NodeNotice(HostView):
     """Where a node announces its end, for a path that other callers do not know of."""
 
     operations = {"POST": "node_termination_notice"}

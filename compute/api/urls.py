@@ -28,6 +28,7 @@ _vm = [
 ]
 urlpatterns = [
     path("gpu-availability", catalog.GpuAvailability.as_view()),
+    path("agent/inventory", agent.AgentInventory.as_view()),
     path("agent/work", agent.AgentWork.as_view()),
     path("agent/reports", agent.AgentReports.as_view()),
     path("pods", pods.Pods.as_view()),

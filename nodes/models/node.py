@@ -73,6 +73,8 @@ class Node(models.Model):
     # What `with_status` adds to a row.
     status: str
     heard: bool
+    # What its agent's credential adds: whether it was silent until this call.
+    was_silent: bool
 
     class Meta:
         ordering = ("-created_at", "-id")

@@ -40,9 +40,18 @@ class Hosts(Contracts):
     def hear(self, node_id: str, level: int | None = None) -> None:
         """The agent spoke, of that level, or of the same as before."""
         node = self.nodes[node_id]
+        self._notice_silence(node)
         if node.seen <= self.now - HEARTBEAT or level not in (None, node.level):
             node.seen = self.now
         node.level = level or node.level
+
+    def _notice_silence(self, node: Node) -> None:
+        """What deploys or runs on a node that fell silent is interrupted."""
+        if node.removed or self.online(node):
+            return
+        for workload in self.workloads.values():
+            if workload.node == node.id and workload.status in ("deploying", "running"):
+                self._interrupt(workload, "node_lost")
 
     # What operators do at the server
 
@@ -267,10 +276,7 @@ class Hosts(Contracts):
     def sweep(self) -> None:
         """What the platform does by itself when it gets to it."""
         for node in self.nodes.values():
-            if not node.removed and not self.online(node):
-                for workload in self.workloads.values():
-                    if workload.node == node.id and workload.status in ("deploying", "running"):
-                        self._interrupt(workload, "node_lost")
+            self._notice_silence(node)
         for workload in self.workloads.values():
             since = workload.interrupted
             if workload.status == "interrupted" and since is not None and since <= self.now - GIVE_UP:

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from compute import tasks
-from compute.models import Claim, Run, Workload
+from compute.models import Claim, Run, UsageSession, Workload
 from nodes.levels import AMD_GRANT
 from nodes.models import Node, NodeHeartbeat
 from nodes.services.liveness import level_of
 from openrelay.audit.models import AuditEvent
+from openrelay.identity.models import Organization
 from reservations.services.invariants import violations
 from tests import factories
 from tests.compute.conftest import World, refused, state, world
@@ -46,6 +47,36 @@ def test_what_runs_or_deploys_is_interrupted_once_the_grace_is_over(world: World
     assert Claim.objects.count() == 2
     assert Run.objects.wanted().count() == 2
     assert AuditEvent.objects.filter(event="vm.interrupted").count() == 2
+    assert violations() == []
+
+
+@pytest.mark.parametrize("call", ["inventory", "work", "report", "notice"])
+def test_silence_is_free_though_no_task_has_noticed_it(world: World, clock: Any, call: str) -> None:
+    Organization.objects.filter(pk=world.provider.pk).update(leave_notices_enabled=True)
+    at = clock.freeze()
+    factories.online(world.node)
+    made = world.running(world.buyer)
+    clock.advance(3600)
+    if call == "inventory":
+        body = factories.report(8, sequence=world.node.inventory_sequence + 1)
+        assert world.agent().post("/v1/agent/inventory", body).status_code == 200
+    elif call == "work":
+        world.work()
+    elif call == "notice":
+        answer = world.agent().post("/v1/nodes/termination-notice", {"noticeSeconds": 86_400})
+        assert answer.status_code == 200
+    world.says((made, "running"))
+    assert state(made)[0] == "running"
+    silent, now = UsageSession.objects.filter(workload=made).order_by("started_at")
+    assert silent.ended_at == at + dt.timedelta(seconds=90)
+    assert (now.started_at, now.ended_at) == (clock.now(), None)
+    names = AuditEvent.objects.filter(target_id=str(made.pk)).order_by("created_at", "id")
+    assert [row.event for row in names if row.event != "vm.node_leaving"] == [
+        "vm.created",
+        "vm.running",
+        "vm.interrupted",
+        "vm.running",
+    ]
     assert violations() == []
 
 
@@ -120,7 +151,7 @@ def test_a_node_that_is_heard_from_when_the_lock_is_had_is_left_alone(
     clock.advance(91)
     found = tasks.interruption.lost_node_ids()
     assert found == [world.node.pk]
-    world.work()
+    factories.online(world.node)
     assert tasks.interruption.interrupt_lost(found[0]) == []
     assert state(made)[0] == "running"
 
