@@ -17,6 +17,8 @@ from nodes.models import HoldUnit, Node
 from nodes.querysets import OFFLINE_GRACE
 from openrelay.ids import new_id
 
+_NOT_HELD = (None, False)
+
 
 def open_sessions(workloads: Sequence[Workload], at: datetime) -> None:
     """Open a session for each of the workloads, which come to run at `at`, under the lock of their node.
@@ -48,6 +50,12 @@ def open_sessions(workloads: Sequence[Workload], at: datetime) -> None:
             continue
         cents = hourly_cents(workload)
         mine = claims.get(workload.pk, [])
+        # What it is had by must still be in its term: what was cancelled since frees nobody from paying.
+        own = {
+            row.unit_id: row.hold_id
+            for row in mine
+            if row.hold_id is not None and row.hold_id == held.get(row.unit_id, _NOT_HELD)[0]
+        }
         owner_id = owners[workload.node_id]
         session = UsageSession(
             id=new_id(),
@@ -61,12 +69,12 @@ def open_sessions(workloads: Sequence[Workload], at: datetime) -> None:
             gpu_count=workload.gpu_count,
             resource_size=workload.resource_size,
             cents_per_hour=cents or 0,
-            non_billable=is_free(workload.organization_id, owner_id, [row.hold_id for row in mine]),
+            non_billable=is_free(workload.organization_id, owner_id, [own.get(row.unit_id) for row in mine]),
             started_at=at,
         )
         sessions.append(session)
         for row in mine:
-            hold_id, released = held.get(row.unit_id, (None, False))
+            hold_id, released = held.get(row.unit_id, _NOT_HELD)
             parts.append(
                 UsageUnit(
                     session=session,
@@ -74,7 +82,7 @@ def open_sessions(workloads: Sequence[Workload], at: datetime) -> None:
                     gpu_count=row.unit.gpu_count,
                     hold_id=hold_id,
                     released=released,
-                    own=row.hold_id is not None and row.hold_id == hold_id,
+                    own=row.unit_id in own,
                 )
             )
         if cents is not None and workload.price_per_hour_cents != cents:

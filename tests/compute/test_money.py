@@ -14,7 +14,7 @@ from nodes.models import GpuModel, Location, Node, NodeHeartbeat
 from openrelay import clock as database_clock
 from openrelay.audit.actor import OPERATOR
 from openrelay.identity.models import Organization
-from reservations.services import capacity
+from reservations.services import amending, capacity
 from tests import factories
 from tests.compute.conftest import World, refused, state
 from tests.support.travel import Clock
@@ -134,6 +134,24 @@ def test_a_provider_on_its_own_node_under_its_own_reservation_pays_nothing(
     shown = burn(own, open_too)
     assert shown["nonBillable"] is False
     assert (shown["orgBurnPerHourCents"], shown["orgAccruedCents"] // 10) == (200, 20)
+
+
+def test_a_provider_pays_from_the_next_start_on_once_its_reservation_is_cancelled(
+    world: World, clock: Clock
+) -> None:
+    clock.freeze()
+    own = World(world.node, world.provider, world.provider, world.buyer)
+    reservation = own.reserve(0)
+    made = own.running(world.provider, gpuCount=1, nodeId=str(world.node.pk))
+    amending.cancel(caller=factories.operator(), node_id=world.node.pk, reservation_id=reservation.pk)
+    assert burn(own, made)["nonBillable"] is True
+    clock.advance(91)
+    tasks.sweep_lost_nodes()
+    assert state(made) == ("interrupted", "node_lost")
+    own.says((made, "running"))
+    assert [session.non_billable for session in sessions(made)] == [True, False]
+    shown = burn(own, made)
+    assert (shown["nonBillable"], shown["orgBurnPerHourCents"]) == (False, 200)
 
 
 def test_a_spot_sale_on_released_units_names_the_hold_it_was_in(world: World) -> None:

@@ -59,7 +59,11 @@ class Money(Placing):
 
     def open_bill(self, workload: Workload) -> None:
         """It comes to run, at today's rate."""
-        free = self.free_of_charge(workload.org, self.nodes[workload.node], workload.claims)
+        rights = {
+            unit: contract if contract is not None and self.in_term(self.contracts[contract]) else None
+            for unit, contract in workload.claims.items()
+        }
+        free = self.free_of_charge(workload.org, self.nodes[workload.node], rights)
         self.bills.append(Bill(workload.id, workload.org, self.catalog(workload), free, self.now))
 
     def close_bill(self, workload: Workload) -> None:
