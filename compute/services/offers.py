@@ -79,20 +79,16 @@ class NodeShape:
         self,
         vram_gb: int,
         *,
-        open_sizes: Sequence[int] = (),
-        own: Sequence[int] = (),
-        on_market: Sequence[int] = (),
+        open_sizes: tuple[int, ...] = (),
+        own: tuple[int, ...] = (),
+        on_market: tuple[int, ...] = (),
     ) -> int:
         """Which GPU counts those units add up to that the host can start now, as a mask of `sums`.
 
         Each GPU wants its share of the CPUs, and a guest the least memory and disk that it can have, out of
         its share. With a `vram_gb` of 0 memory is left out.
         """
-        found = 1
-        for count, left in self.tilings(open_sizes=open_sizes, own=own, on_market=on_market):
-            if self._starts(count, vram_gb, left):
-                found |= 1 << count
-        return found
+        return _startable(self, vram_gb, open_sizes, own, on_market)
 
     def tilings(
         self, *, open_sizes: Sequence[int] = (), own: Sequence[int] = (), on_market: Sequence[int] = ()
@@ -106,7 +102,7 @@ class NodeShape:
             market = rest - _least(rest, masks[2], masks[3], sum(on_market))
             yield count, self._left(market, count - rest)
 
-    def _starts(self, count: int, vram_gb: int, left: Figures) -> bool:
+    def starts(self, count: int, vram_gb: int, left: Figures) -> bool:
         """Whether the smallest guest with so many GPUs has its place in that."""
         if left.vcpu is not None and not self.shared_cpus and (self.share.vcpu or 0) * count > left.vcpu:
             return False
@@ -128,6 +124,22 @@ class NodeShape:
             _for_held(self.left.vcpu, self.kept.vcpu, self.share.vcpu, market, own),
             _for_held(self.left.disk_gb, self.kept.disk_gb, self.share.disk_gb, market, own),
         )
+
+
+# Of whoever has reservations the same few nodes are asked for again and again.
+@lru_cache(maxsize=4096)
+def _startable(
+    shape: NodeShape,
+    vram_gb: int,
+    open_sizes: tuple[int, ...],
+    own: tuple[int, ...],
+    on_market: tuple[int, ...],
+) -> int:
+    found = 1
+    for count, left in shape.tilings(open_sizes=open_sizes, own=own, on_market=on_market):
+        if shape.starts(count, vram_gb, left):
+            found |= 1 << count
+    return found
 
 
 def _least(count: int, first: int, last: int, most: int) -> int:
