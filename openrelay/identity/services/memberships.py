@@ -70,7 +70,7 @@ def change_role_as_operator(*, caller: Caller, membership_id: uuid.UUID, role: s
     Raises NotFound for no such membership or who is not an operator with member.manage, Invalid
     (VALIDATION_ERROR) for an unknown role or no reason, Forbidden (ESCALATION_REFUSED).
     """
-    _check_reason(reason)
+    check_reason(reason)
     with transaction.atomic():
         membership = _locked(pk=membership_id)
         given = _given(role, membership.organization_id)
@@ -97,7 +97,7 @@ def remove_member_as_operator(*, caller: Caller, membership_id: uuid.UUID, reaso
     Raises NotFound for no such membership or who is not an operator with member.manage, Invalid
     (VALIDATION_ERROR) without a reason.
     """
-    _check_reason(reason)
+    check_reason(reason)
     with transaction.atomic():
         membership = _locked(pk=membership_id)
         caller, at = operating(caller, OPERATORS_ACTION)
@@ -177,6 +177,7 @@ def _remove(actor: Actor, membership: Membership, reason: str, at: dt.datetime) 
     transaction.on_commit(forget_keys)
 
 
-def _check_reason(reason: str) -> None:
+def check_reason(reason: str) -> None:
+    """Refuse what an operator decides about people without saying why. Raises Invalid (VALIDATION_ERROR)."""
     if not reason.strip():
         raise Invalid("reason is required: the audit log keeps it.")

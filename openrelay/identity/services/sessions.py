@@ -7,12 +7,12 @@ from django.db import transaction
 
 from openrelay import clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Conflict, Invalid, NotFound
+from openrelay.errors import Conflict, NotFound
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Membership, SessionToken
 from openrelay.identity.services.callers import operating
-from openrelay.identity.services.memberships import OPERATORS_ACTION
+from openrelay.identity.services.memberships import OPERATORS_ACTION, check_reason
 
 LIFETIME = dt.timedelta(hours=12)
 
@@ -62,8 +62,7 @@ def revoke_session_as_operator(*, caller: Caller, session_id: uuid.UUID, reason:
     Raises NotFound for no such session or who is not an operator with member.manage, Invalid
     (VALIDATION_ERROR) without a reason.
     """
-    if not reason.strip():
-        raise Invalid("reason is required: the audit log keeps it.")
+    check_reason(reason)
     with transaction.atomic():
         session = _locked(session_id)
         caller, at = operating(caller, OPERATORS_ACTION)
