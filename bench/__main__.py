@@ -1,5 +1,7 @@
 """`make bench`: what the promise costs, as ratios of throughput measured in one run on the embedded stack.
 
+Each part has a server and a database of its own:
+
 1. reservations of four units over HTTP against a bare view that does the same inserts in one statement, and
    against that statement by pgbench;
 2. an authenticated constant answer against an anonymous one;
@@ -16,6 +18,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,9 +26,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from bench import availability, create, stack
-from bench.load import Result, request, run
+from bench.load import Result, request, run, say
 from openrelay.embedded import binaries
 
+PARTS = ("reserve", "create", "availability")
 CLIENTS = 8
 MODEL = "bench-gpu"
 
@@ -223,20 +227,36 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of each contender in each round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--big", action="store_true", help="fleets of up to 100,000 nodes; takes minutes")
-    parser.add_argument("--only", choices=("reserve", "create", "availability"), help="one part of it")
+    parser.add_argument("--only", choices=PARTS, help="one part of it")
+    parser.add_argument("--short", action="store_true", help="small fleets and one round: shows that it runs")
     options = parser.parse_args()
+    if options.short:
+        options.seconds, options.rounds = 0.5, 1
+    if options.only is None:
+        sys.exit(run_each_part(sys.argv[1:]))
 
+    say(f"starting a server for {options.only}")
     with stack.running() as env:
         ground = prepare(env)
-        if options.only in (None, "reserve"):
+        if options.only == "reserve":
             promises(ground, options.seconds, options.rounds)
-        if options.only in (None, "create"):
-            create.measure(ground, rounds=options.rounds, seconds=options.seconds / 2)
-        if options.only in (None, "availability"):
-            sizes = availability.SIZES if options.big else availability.SIZES[:1]
+        elif options.only == "create":
+            sizes = (100,) if options.short else create.SIZES
+            create.measure(ground, sizes=sizes, rounds=options.rounds, seconds=options.seconds / 2)
+        else:
+            sizes = (100,) if options.short else availability.SIZES if options.big else availability.SIZES[:1]
             availability.measure(
                 ground, env["OPENRELAY_HOME"], sizes=sizes, rounds=options.rounds, seconds=options.seconds / 2
             )
+
+
+def run_each_part(arguments: list[str]) -> int:
+    """Run every part on a database of its own, so that no part meets what another one left; the exit code."""
+    for part in PARTS:
+        done = subprocess.run([sys.executable, "-m", "bench", *arguments, "--only", part], check=False)
+        if done.returncode:
+            return done.returncode
+    return 0
 
 
 def promises(ground: Ground, seconds: float, rounds: int) -> None:
@@ -251,6 +271,7 @@ def promises(ground: Ground, seconds: float, rounds: int) -> None:
     for make, _ in contenders.values():
         run(ground.url, CLIENTS, 1.0, make)  # warm
     for number in range(rounds):
+        say(f"reserve: round {number + 1} of {rounds}")
         # In turn within a round, and the other way round in the next, so that drift favours nobody.
         order = list(contenders) if number % 2 else list(reversed(contenders))
         for name in order:

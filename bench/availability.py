@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.fleet import grow
-from bench.load import Result, request, run
+from bench.load import Result, request, run, say
 
 SIZES = (1_000, 10_000, 100_000)
 PATH = "/v1/gpu-availability"
@@ -83,6 +83,7 @@ def measure(ground: Any, home: str, *, sizes: tuple[int, ...], rounds: int, seco
         cursor.execute("UPDATE nodes_nodeheartbeat SET seen_at = now() + interval '1 day'")
     here = 1
     for size in sizes:
+        say(f"availability: growing the fleet to {size:,} nodes")
         started = time.perf_counter()
         grow(connection, node.pk, here, size)
         here = size
@@ -98,6 +99,7 @@ def measure(ground: Any, home: str, *, sizes: tuple[int, ...], rounds: int, seco
         for make in contenders.values():
             run(ground.url, 2, 1.0, make)  # warm
         for number in range(rounds):
+            say(f"availability at {size:,} nodes: round {number + 1} of {rounds}")
             for name in list(contenders) if number % 2 else list(reversed(contenders)):
                 results[name].append(run(ground.url, 1, seconds, contenders[name]))
         constant = results["constant"]

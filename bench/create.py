@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.fleet import grow
-from bench.load import Result, request, run
+from bench.load import Result, request, run, say
 from openrelay.embedded import binaries
 
 SIZES = (1_000, 10_000)
 CLIENTS = 8
 
 
-def measure(ground: Any, *, rounds: int, seconds: float) -> None:
+def measure(ground: Any, *, sizes: tuple[int, ...], rounds: int, seconds: float) -> None:
     """Create VMs of one GPU at each size of the fleet, in turn with the bare view and pgbench."""
     from django.db import connection
 
@@ -64,7 +64,7 @@ def measure(ground: Any, *, rounds: int, seconds: float) -> None:
     )
     key = _post(ground, token, f"/v1/orgs/{tenant.pk}/ssh-keys/create", _KEY)["id"]
     # The bare view has nodes to itself, which take no work from the pool.
-    grow(connection, apart.pk, 1, 9_000)
+    grow(connection, apart.pk, 1, 9_000 if max(sizes) >= 1_000 else 1_000)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE nodes_nodeheartbeat SET seen_at = now() + interval '1 day'")
         cursor.execute(
@@ -90,7 +90,8 @@ def measure(ground: Any, *, rounds: int, seconds: float) -> None:
 
     print(f"\n  {'ratio of throughput':58} {'min':>5} {'median':>6} {'max':>6}")
     here = 1
-    for size in SIZES:
+    for size in sizes:
+        say(f"create: growing the fleet to {size:,} nodes")
         grow(connection, pool.pk, here, size)
         with connection.cursor() as cursor:
             cursor.execute("UPDATE nodes_nodeheartbeat SET seen_at = now() + interval '1 day'")
@@ -111,6 +112,7 @@ def measure(ground: Any, *, rounds: int, seconds: float) -> None:
             (locking, at("/v1/bench/locked-vms")),
         ]
         for number in range(rounds):
+            say(f"create at {size:,} nodes: round {number + 1} of {rounds}")
             for results, make in contenders if number % 2 else contenders[::-1]:
                 # What the others wrote on nodes of their own, thousands in a moment, is taken in first.
                 offering.refresh()

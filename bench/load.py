@@ -1,11 +1,17 @@
 """A load of some clients, each on one kept connection, light enough to leave the machine to the server."""
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+
+def say(text: str) -> None:
+    """Tell on stderr what is being done, so that a run of minutes is seen to go on."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 @dataclass
