@@ -8,6 +8,7 @@ from compute.api.schema_life import LIFE
 from compute.api.schema_money import MONEY
 from compute.api.schema_pods import PODS
 from compute.models import Tier
+from openrelay.api.lists import ListQuery
 from openrelay.api.schema.book import Body, Code, Description, Operation
 from openrelay.api.schema.examples import H100, LUMEN, NODE, PUBLIC_KEY, SSH_KEY, TRAINER
 from openrelay.api.schema.shapes import (
@@ -304,6 +305,7 @@ OPERATIONS = {
         tag="ssh_keys",
         summary="List SSH keys",
         description="Lists the organization's public SSH keys, newest first.",
+        query=ListQuery,
         answer=listed("SshKeySummary"),
         example=[_KEY],
     ),

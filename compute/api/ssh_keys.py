@@ -1,5 +1,8 @@
 """The SSH key operations."""
 
+from typing import Any
+
+from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -7,6 +10,7 @@ from compute.api import presenters, serializers
 from compute.models import SshKey
 from compute.services.attachments import delete_key
 from compute.services.ssh_keys import blocked_names, create_key
+from openrelay.api.lists import ListQuery, answer_list
 from openrelay.api.views import OrgView
 from openrelay.ids import parse_id
 
@@ -16,16 +20,18 @@ class OrgSshKeys(OrgView):
 
     operations = {"GET": "list_org_ssh_keys"}
 
-    def get(self, request: Request, org_id: str) -> Response:
+    def get(self, request: Request, org_id: str) -> HttpResponseBase:
         """List the organization's SSH keys, the newest first."""
-        keys = list(SshKey.objects.of(self.caller.organization_id).with_use().order_by("-created_at", "-id"))
-        blocked = blocked_names(keys)
-        return Response(
-            [
-                presenters.ssh_key(key, attached=key.attached_vm_count, blocking=blocked.get(key.pk, ()))
-                for key in keys
-            ]
-        )
+        keys = SshKey.objects.of(self.caller.organization_id).with_use()
+        return answer_list(keys, _shown, request=request, **self.read_query(ListQuery))
+
+
+def _shown(keys: list[Any]) -> list[dict[str, Any]]:
+    blocked = blocked_names(keys)
+    return [
+        presenters.ssh_key(key, attached=key.attached_vm_count, blocking=blocked.get(key.pk, ()))
+        for key in keys
+    ]
 
 
 class CreateSshKey(OrgView):

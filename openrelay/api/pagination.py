@@ -41,15 +41,26 @@ def paginate(
         raise Invalid(f"limit must be from 1 to {MAX_LIMIT}.")
     names = [name.removeprefix("-") for name in order]
     tag = f"{queryset.model._meta.label_lower}:{','.join(order)}"
+    position = None if cursor is None else _decode(cursor, tag, queryset.model, names)
+    rows, position = read_page(queryset, limit=limit, position=position, order=order)
+    return rows, None if position is None else _encode(tag, position)
+
+
+def read_page(
+    queryset: "models.QuerySet[M]", *, limit: int, position: list[Any] | None, order: tuple[str, ...]
+) -> tuple[list[M], list[Any] | None]:
+    """The `limit` rows that follow `position`, and the position of the last one if more follow it.
+
+    A position is the row's values of the fields in `order`; None begins at the first row.
+    """
+    names = [name.removeprefix("-") for name in order]
     page = queryset.order_by(*order)
-    if cursor is not None:
-        page = page.filter(
-            _after(names, _decode(cursor, tag, queryset.model, names), order[0].startswith("-"))
-        )
+    if position is not None:
+        page = page.filter(_after(names, position, order[0].startswith("-")))
     rows = list(page[: limit + 1])
     if len(rows) <= limit:
         return rows, None
-    return rows[:limit], _encode(tag, [getattr(rows[limit - 1], name) for name in names])
+    return rows[:limit], [getattr(rows[limit - 1], name) for name in names]
 
 
 def _after(names: list[str], values: list[Any], descending: bool) -> models.Q:
@@ -76,9 +87,17 @@ def _decode(cursor: str, tag: str, model: type[models.Model], names: list[str]) 
         given, *texts = parts
         if given != tag or len(texts) != len(names) or not all(isinstance(text, str) for text in texts):
             raise ValueError
-        return [_value(model._meta.get_field(name), text) for name, text in zip(names, texts, strict=True)]
+        return [_value(_stored_field(model, name), text) for name, text in zip(names, texts, strict=True)]
     except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error):
         raise Invalid("cursor is not one that this list gave. Leave it out to begin again.") from None
+
+
+def _stored_field(model: type[models.Model], name: str) -> Any:
+    """The field of `name`; of a foreign key, the field that it holds the value of."""
+    field: Any = model._meta.get_field(name)
+    while field.is_relation:
+        field = field.target_field
+    return field
 
 
 def _value(field: Any, text: str) -> Any:

@@ -37,6 +37,11 @@ def reservation(found: Reservation) -> dict[str, Any]:
     return shown
 
 
+def reservations(rows: Sequence[Reservation]) -> list[dict[str, Any]]:
+    """A list of NodeReservation."""
+    return [reservation(row) for row in rows]
+
+
 def reclaimed(found: Reservation, eviction: Eviction, *, dry_run: bool) -> dict[str, Any]:
     """A NodeReservation after a reclaim, with whom it ended and whom it left; both lists, even empty."""
     ended, left = ("wouldTerminate", "wouldSkip") if dry_run else ("terminated", "skipped")
@@ -104,6 +109,11 @@ def provider_node(found: ProviderNode) -> dict[str, Any]:
             "reservations": [reservation(row) for row in found.reservations],
         }
     return shown
+
+
+def provider_nodes(rows: Sequence[ProviderNode]) -> list[dict[str, Any]]:
+    """A list of ProviderNode."""
+    return [provider_node(row) for row in rows]
 
 
 def provider_stats(counted: Stats) -> dict[str, Any]:

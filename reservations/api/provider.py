@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -9,6 +10,7 @@ from compute.api.notice_serializers import TerminationNotice
 from compute.services import draining
 from nodes.models import Node, ProviderApplication
 from nodes.services import applications
+from openrelay.api.lists import answer_list
 from openrelay.api.views import OrgView
 from openrelay.errors import NotFound
 from openrelay.identity.caller import Caller
@@ -23,11 +25,16 @@ class ProviderNodes(OrgView):
 
     operations = {"GET": "list_provider_nodes"}
 
-    def get(self, request: Request, org_id: str) -> Response:
+    def get(self, request: Request, org_id: str) -> HttpResponseBase:
         """List the organization's nodes, the newest first."""
         query = self.read_query(provider_serializers.NodesQuery)
-        found = provider_nodes.provider_nodes(self.caller.organization_id, **query)
-        return Response([presenters.provider_node(row) for row in found])
+        page = {name: query.pop(name) for name in ("limit", "cursor")}
+        return answer_list(
+            provider_nodes.provider_nodes(self.caller.organization_id, **query),
+            lambda rows: presenters.provider_nodes(provider_nodes.with_contents(rows)),
+            request=request,
+            **page,
+        )
 
 
 class OwnNodeView(OrgView):

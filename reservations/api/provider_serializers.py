@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from nodes.models import Node
 from nodes.querysets import NodeStatus
+from openrelay.api.lists import ListQuery
 from openrelay.api.serializers import (
     StrictBooleanField,
     StrictCharField,
@@ -14,7 +15,7 @@ from openrelay.api.serializers import (
 )
 
 
-class NodesQuery(StrictSerializer):
+class NodesQuery(ListQuery):
     """Which nodes to list."""
 
     includeRemoved = StrictBooleanField(required=False, default=False, source="include_removed")

@@ -1,5 +1,6 @@
 """What the reservation operations take and answer, for the OpenAPI schema."""
 
+from openrelay.api.lists import ListQuery
 from openrelay.api.schema.book import Body, Code, Description, Operation
 from openrelay.api.schema.examples import (
     BROKER,
@@ -209,6 +210,7 @@ OPERATIONS = {
         tag="reservations",
         summary="List a node's reservations",
         description="Lists every reservation of the node, newest first, ended ones too.",
+        query=ListQuery,
         answer=listed("NodeReservation"),
         example=[_RESERVATION],
     ),
@@ -337,6 +339,7 @@ OPERATIONS = {
         summary="List an organization's reservations",
         description="Lists the reservations that are kept for the organization or that it manages, and "
         "that have not ended. Empty where reservations are not enabled for it.",
+        query=ListQuery,
         answer=listed("NodeReservation"),
         example=[_RESERVATION],
     ),

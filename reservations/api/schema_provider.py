@@ -4,6 +4,7 @@ from compute.api.notice_serializers import TerminationNotice
 from nodes.models import Node, ProviderApplication
 from nodes.querysets import NodeStatus
 from openrelay.api.schema.book import Body, Description, Operation
+from openrelay.api.schema.common import PAGE_FIELDS
 from openrelay.api.schema.examples import NODE
 from openrelay.api.schema.shapes import (
     an_id,
@@ -138,6 +139,7 @@ BODIES = {
         "NodesQuery",
         "Which nodes to list.",
         {
+            **PAGE_FIELDS,
             "includeRemoved": "Removed ones too.",
             "status": "Only those of this status; `removed` lists removed ones.",
             "class": "Only those of this class.",

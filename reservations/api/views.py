@@ -3,11 +3,13 @@
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q
+from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from nodes.models import Node
 from openrelay import clock
+from openrelay.api.lists import ListQuery, answer_list
 from openrelay.api.views import OperationView, OrgView
 from openrelay.clock import Now
 from openrelay.errors import NotFound
@@ -21,6 +23,7 @@ from reservations.services import amending, booking, capacity, reclaim_spot, uni
 
 # What a malformed id is looked up as, so that it costs and says the same as any other that is not there.
 NOWHERE = UUID(int=0)
+NEWEST_FIRST = ("-created_at", "-hold_id")
 
 
 def id_or_nowhere(text: str) -> UUID:
@@ -65,10 +68,15 @@ class NodeReservations(OperatedNodeView):
 
     operations = {"GET": "list_node_reservations", "POST": "create_node_reservation"}
 
-    def get(self, request: Request, node_id: str) -> Response:
+    def get(self, request: Request, node_id: str) -> HttpResponseBase:
         """List every reservation of the node, the newest first."""
-        rows = Reservation.objects.with_facts(Now()).filter(hold__node=self.node)
-        return Response([presenters.reservation(row) for row in rows])
+        return answer_list(
+            Reservation.objects.with_facts(Now()).filter(hold__node=self.node),
+            presenters.reservations,
+            request=request,
+            order=NEWEST_FIRST,
+            **self.read_query(ListQuery),
+        )
 
     def post(self, request: Request, node_id: str) -> Response:
         """Reserve GPU units of the node for an audience and a term."""
@@ -200,15 +208,16 @@ class OrgReservations(OrgView):
 
     operations = {"GET": "list_org_reservations"}
 
-    def get(self, request: Request, org_id: str) -> Response:
+    def get(self, request: Request, org_id: str) -> HttpResponseBase:
         """List the live reservations that are kept for the organization, or that it manages."""
+        query = self.read_query(ListQuery)
         enabled = Organization.objects.filter(pk=self.caller.organization_id, reservations_enabled=True)
         rows = (
             Reservation.objects.with_facts(Now())
             .concerning(self.caller.organization_id)
             .filter(Exists(enabled), status__in=Status.LIVE)
         )
-        return Response([presenters.reservation(row) for row in rows])
+        return answer_list(rows, presenters.reservations, request=request, order=NEWEST_FIRST, **query)
 
 
 class ReclaimSpot(OrgView):

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.db.models import Count, F, Q, Sum
 
 from nodes.models import GpuUnit, Node
-from nodes.querysets import NodeStatus
+from nodes.querysets import NodeQuerySet, NodeStatus
 from openrelay.clock import Now
 from openrelay.errors import NotFound
 from reservations.models import Reservation
@@ -60,8 +60,8 @@ def provider_nodes(
     status: str | None = None,
     node_class: str | None = None,
     include_removed: bool = False,
-) -> list[ProviderNode]:
-    """The organization's own nodes, the newest first, in three queries however many there are.
+) -> NodeQuerySet:
+    """The organization's own nodes with their status; `with_contents` reads the rest.
 
     Removed ones are left out, unless `include_removed` or `status` asks for them.
     """
@@ -72,13 +72,13 @@ def provider_nodes(
         nodes = nodes.exclude(status=NodeStatus.REMOVED)
     if node_class is not None:
         nodes = nodes.filter(node_class=node_class)
-    return _with_contents(list(nodes.select_related("location").order_by("-created_at", "-id")))
+    return nodes.select_related("location")
 
 
 def provider_node(organization_id: UUID, node_id: UUID) -> ProviderNode:
     """One of the organization's own nodes, removed or not. Raises NotFound."""
     nodes = Node.objects.filter(organization_id=organization_id, pk=node_id).with_status(Now())
-    found = _with_contents(list(nodes.select_related("location")))
+    found = with_contents(list(nodes.select_related("location")))
     if not found:
         raise NotFound()
     return found[0]
@@ -99,7 +99,8 @@ def stats(organization_id: UUID) -> Stats:
     return Stats(**counted)
 
 
-def _with_contents(nodes: list[Node]) -> list[ProviderNode]:
+def with_contents(nodes: list[Node]) -> list[ProviderNode]:
+    """The nodes, each with its GPUs and the reservations in term, by two queries however many there are."""
     ids = [node.pk for node in nodes]
     gpus: dict[UUID, list[Gpus]] = defaultdict(list)
     # Of a node that was removed, what it had then.

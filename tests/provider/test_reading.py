@@ -81,7 +81,7 @@ def test_lists_are_newest_first_and_narrowed_by_status_and_class(provider: Provi
     assert provider.get("stats") == {"totalNodes": 3, "onlineNodes": 2, "offlineNodes": 1, "activeTokens": 0}
 
 
-@pytest.mark.parametrize("query", ["status=gone", "class=x", "includeRemoved=1", "limit=5"])
+@pytest.mark.parametrize("query", ["status=gone", "class=x", "includeRemoved=1", "page=5"])
 def test_a_query_that_means_nothing_is_refused(provider: Provider, world: World, query: str) -> None:
     refused(world.client(world.provider).get(f"{provider.path}/nodes?{query}"), 400, "VALIDATION_ERROR")
 

@@ -9,6 +9,7 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ComponentRegistry, warn
 from rest_framework import serializers
 
+from openrelay.api.lists import ListQuery
 from openrelay.api.schema.book import Body, Code, Operation, book
 from openrelay.api.schema.shapes import Schema, ref
 from openrelay.api.serializers import StrictSerializer
@@ -99,6 +100,15 @@ def refusal(status: int, codes: dict[str, Code]) -> Schema:
     return answer
 
 
+_NEXT_PAGE: Schema = {
+    "Link": {
+        "description": "With `limit` or `cursor`, unless this is the last page: the address of the "
+        'next page, as `<address>; rel="next"`.',
+        "schema": {"type": "string"},
+    }
+}
+
+
 class OperationSchema(AutoSchema):
     """The schema of an `OperationView`: what the book says of the operation that the method names."""
 
@@ -168,6 +178,8 @@ class OperationSchema(AutoSchema):
             found["200"] = {"description": "Done.", "content": {"application/json": content}}
             if operation.once:
                 found["200"]["headers"] = _REPLAYED
+            elif operation.query is not None and issubclass(operation.query, ListQuery):
+                found["200"]["headers"] = _NEXT_PAGE
         for status, codes in codes_of(operation, access, self.path).items():
             found[str(status)] = refusal(status, codes)
         return found

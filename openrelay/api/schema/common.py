@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from openrelay.api.schema.book import Code, Description
+from openrelay.api.lists import ListQuery
+from openrelay.api.schema.book import Body, Code, Description
 from openrelay.api.schema.shapes import Schema, flag, number, one_of, ref, shape, text, words
 
 CODES = {
@@ -76,6 +77,12 @@ ERROR = shape(
         "policies": words("On 403: the policies that decided, where there are any."),
     },
 )
+
+
+PAGE_FIELDS = {
+    "limit": "How many to list at most on a page. Without `limit` and `cursor` the list is answered whole.",
+    "cursor": 'Where the page begins: the `cursor` of the address in `Link: <…>; rel="next"`.',
+}
 
 
 def _check(*, age: bool = False, taking: bool = False) -> Schema:
@@ -168,4 +175,8 @@ PATHS = {
     ),
 }
 
-DESCRIPTION = Description(codes=CODES, shapes=SHAPES, paths=PATHS, tags={"health": "Whether it runs."})
+BODIES = {ListQuery: Body("ListQuery", "Which page to list.", PAGE_FIELDS)}
+
+DESCRIPTION = Description(
+    codes=CODES, shapes=SHAPES, bodies=BODIES, paths=PATHS, tags={"health": "Whether it runs."}
+)

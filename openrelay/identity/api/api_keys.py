@@ -2,11 +2,13 @@
 
 import uuid
 
+from django.http.response import HttpResponseBase
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from openrelay import clock
+from openrelay.api.lists import ListQuery, answer_list
 from openrelay.api.views import OrgView
 from openrelay.errors import Invalid, NotFound
 from openrelay.identity.api.presenters import api_key_created, api_key_summary
@@ -21,11 +23,16 @@ class ApiKeysView(OrgView):
 
     operations = {"GET": "list_org_api_keys"}
 
-    def get(self, request: Request, org_id: str) -> Response:
+    def get(self, request: Request, org_id: str) -> HttpResponseBase:
         """List the organization's keys, newest first; revoked and expired ones stay listed."""
-        keys = list(ApiKey.objects.of_organization(self.caller.organization_id))
+        keys = ApiKey.objects.of_organization(self.caller.organization_id)
         at = clock.read()
-        return Response([api_key_summary(key, at) for key in keys])
+        return answer_list(
+            keys,
+            lambda rows: [api_key_summary(key, at) for key in rows],
+            request=request,
+            **self.read_query(ListQuery),
+        )
 
 
 class CreateApiKeyView(OrgView):

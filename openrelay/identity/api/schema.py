@@ -1,5 +1,6 @@
 """What the operations on accounts, access and API keys take and answer, for the OpenAPI schema."""
 
+from openrelay.api.lists import ListQuery
 from openrelay.api.schema.book import Body, Code, Description, Operation
 from openrelay.api.schema.examples import ADA, KEY, LUMEN, ROLE
 from openrelay.api.schema.shapes import listed, ref
@@ -349,6 +350,7 @@ OPERATIONS = {
         tag="organizations",
         summary="List members",
         description="Lists the people in the organization with their roles, in the order they came.",
+        query=ListQuery,
         answer=listed("Member"),
         example=[
             {
@@ -368,6 +370,7 @@ OPERATIONS = {
         summary="List API keys",
         description="Lists the organization's keys, newest first, without their secrets. Revoked and expired "
         "ones stay listed.",
+        query=ListQuery,
         answer=listed("ApiKeySummary"),
         example=[{**_KEY, "createdBy": ADA, "lastUsedAt": "2026-11-03T08:00:00Z"}],
     ),
