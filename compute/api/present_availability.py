@@ -50,8 +50,7 @@ def _model(seen: ModelAvailability) -> dict[str, Any]:
         "shapeSizing": True,
         "minDiskGb": MIN_DISK_GB,
         "floorPerGpu": {"ramMb": floor_mb(model.vram_gb, 1), "vcpu": 1, "diskGb": 0},
-        "minPerGpu": {name: min(cap[name] for cap in per_node) for name in _DIMENSIONS},
-        "maxPerGpu": {name: max(cap[name] for cap in per_node) for name in _DIMENSIONS},
+        **_extremes(per_node),
         "nodes": [
             {
                 "nodeId": str(node.node_id),
@@ -73,6 +72,16 @@ def _model(seen: ModelAvailability) -> dict[str, Any]:
         "vm": vm,
     }
     return {name: value for name, value in shown.items() if value is not None}
+
+
+def _extremes(per_node: list[dict[str, int]]) -> dict[str, Any]:
+    """The least and the most that one GPU comes with; nothing where the caller could be placed on no host."""
+    if not per_node:
+        return {}
+    return {
+        "minPerGpu": {name: min(cap[name] for cap in per_node) for name in _DIMENSIONS},
+        "maxPerGpu": {name: max(cap[name] for cap in per_node) for name in _DIMENSIONS},
+    }
 
 
 def _offer(offer: Offer) -> dict[str, Any]:

@@ -49,14 +49,19 @@ AVAILABILITY = {
         {
             "freeGpus": integer("Free for ordinary VMs, what is reserved to the caller included."),
             "maxPlaceableGpus": integer("The most that one VM could get now."),
-            "totalGpus": integer("Free or not, what is reserved to others left out."),
+            "totalGpus": integer(
+                "Free or not. What is reserved to others, and units with a failed GPU, are left out."
+            ),
         },
         {
             "reservedFreeGpus": integer("Those of `freeGpus` that are reserved to the caller."),
             "spotFreeGpus": integer("Free at tier spot alone: what others reserved and released."),
             "placeableGpuCounts": _counts("The GPU counts that a VM could get now, met exactly on one node."),
             "spotPlaceableGpuCounts": _counts("The same at tier spot, ordinary units included."),
-            "tileLattice": _counts("The counts that would be possible if nothing were claimed."),
+            "tileLattice": _counts(
+                "The counts that would be possible for the caller if nothing were claimed. Units that are "
+                "reserved to others and not released are left out, and so are units with a failed GPU."
+            ),
             "shapeSizing": flag("Whether memory and disk can be asked for."),
             "minDiskGb": integer("The smallest disk in GB."),
             "floorPerGpu": ref("ShapeCap"),

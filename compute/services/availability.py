@@ -61,7 +61,7 @@ class ModelAvailability:
     lattice: int = 1
     offers: list[Offer] = field(default_factory=list)
     nodes: list[OwnNode] = field(default_factory=list)
-    shares: list[Share] = field(default_factory=list)  # of every kind of node, placeable or not
+    shares: list[Share] = field(default_factory=list)  # of every kind of node that could be placed on
 
 
 @dataclass(slots=True)
@@ -266,7 +266,10 @@ def _model(model: GpuModel, shapes: Shapes, own: list[Surveyed]) -> ModelAvailab
         if nodes < 1:
             continue
         shape = read(text)
-        seen.lattice |= sums(shape.every)
+        # A host of which every unit is reserved to others, or has a failed GPU, is not spoken of.
+        if not shape.possible:
+            continue
+        seen.lattice |= sums(shape.possible)
         seen.shares.append(shape.share)
         if not shape.structural and not shape.spot_structural:
             continue

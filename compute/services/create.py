@@ -150,7 +150,8 @@ def _on_named_node(caller: Caller, node_id: str, wanted: Wanted, once: Once) -> 
         return outcome
     if outcome is None:
         raise unknown_node()
-    if (never := _never(_of_model(pool.hardware(node_id=named.node_id), wanted), wanted)) is not None:
+    there = pool.hardware(caller.organization_id, node_id=named.node_id)
+    if (never := _never(_of_model(there, wanted), wanted)) is not None:
         raise never
     sentence = f"The node you named has no room: {outcome.sentence}."
     raise _refused([outcome], wanted, sentence, outcome.fits)
@@ -192,7 +193,7 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
         if fits.most is not None:
             raise _no_room(caller, request, wanted, ())
         # What could never be is not tried on every node.
-        if (never := _never(_hardware(request, wanted), wanted)) is not None:
+        if (never := _never(_hardware(caller, request, wanted), wanted)) is not None:
             raise never
     # Before anyone is refused, every unit is looked at.
     open_nodes = pool.candidates(
@@ -217,16 +218,17 @@ def _no_room(
     refusals: Sequence[Refusal],
     among: Sequence[pool.Alike] | None = None,
 ) -> ApiError:
-    if (never := _never(_hardware(request, wanted), wanted)) is not None:
+    if (never := _never(_hardware(caller, request, wanted), wanted)) is not None:
         return never
     most = largest_in_pool(caller.organization_id, wanted, among=among)
     return _refused(refusals, wanted, "There is no room in the public pool now.", most)
 
 
-def _hardware(request: VmRequest, wanted: Wanted) -> list[pool.Hardware]:
-    """What nodes of the pool could ever give."""
+def _hardware(caller: Caller, request: VmRequest, wanted: Wanted) -> list[pool.Hardware]:
+    """What nodes of the pool could ever give the caller's organization."""
     regions = () if request.allow_fallback else request.preferred_regions
-    return _of_model(pool.hardware(alloc_class=wanted.alloc_class, regions=regions), wanted)
+    found = pool.hardware(caller.organization_id, alloc_class=wanted.alloc_class, regions=regions)
+    return _of_model(found, wanted)
 
 
 def _facts_for(caller: Caller, wanted: Wanted) -> Reading:
@@ -274,6 +276,9 @@ def _never(hardware: Sequence[pool.Hardware], wanted: Wanted) -> Invalid | None:
     what = _what(wanted)
     if not able:
         possible = sorted({count for row in hardware for count in counts(sums(row.sizes))})
+        # All of it is reserved to others or has failed. What is there is not told, and may come back.
+        if hardware and not possible:
+            return None
         offered = f"Possible are {', '.join(map(str, possible))}." if possible else "None is possible there."
         return Invalid(
             f"No node can give a {'pod' if wanted.pod else 'VM'} {what} of one model. {offered}",

@@ -57,7 +57,7 @@ def _most(model: GpuModel, shape: NodeShape, wanted: Wanted, known: int) -> int:
         if count <= known:
             break
         other = replace(wanted, gpu_count=count)
-        given = shape_for(other, shape.share, vram_gb=model.vram_gb, node_gpus=sum(shape.every))
+        given = shape_for(other, shape.share, vram_gb=model.vram_gb, node_gpus=sum(shape.possible))
         if given is None:
             continue
         lacks = Left(left.ram_mb, left.vcpu, left.disk_gb, shape.disk_free_gb).lacks(given)

@@ -45,17 +45,19 @@ class Figures:
 class NodeShape:
     """What one node has of one GPU model. Lists are sizes of units in GPUs, the smallest first.
 
-    `structural` is what could be had at any tier if nothing were used, `sizes` what is free of it, `own` what
-    of that is reserved to whom the survey was made for; the two `spot_` lists are the same of what others put
-    on the spot market. All are empty on a node that takes no work. Of what guests leave (`left`), `kept` is
-    for others' reserved units, where there are VMs without GPUs, as `services.cpu_beside` has it.
+    `possible` is what the organization that the survey was made for could ever be given: units that nobody
+    reserved, that are reserved to it, or that others put on the spot market. The other lists are empty on a
+    node that takes no work. `structural` is what could be had at any tier if nothing were used, `sizes` what
+    is free of it, `own` what of that is reserved to the organization; the two `spot_` lists are the same of
+    what others put on the spot market. A unit with a failed GPU is in no list. Of what guests leave (`left`),
+    `kept` is for others' reserved units, where there are VMs without GPUs, as `services.cpu_beside` has it.
     """
 
     share: Share
     left: Figures
     kept: Figures
     disk_free_gb: int | None
-    every: tuple[int, ...]  # whoever holds or uses them
+    possible: tuple[int, ...]
     structural: tuple[int, ...]
     sizes: tuple[int, ...]
     own: tuple[int, ...]
@@ -176,13 +178,13 @@ class Surveyed:
 def read(shape: str) -> NodeShape:
     """A shape as `SURVEY` spells it."""
     gpus, ram_mb, cpu_cores, disk_gb, left, kept, disk_free_gb, *lists, total = json.loads(shape)
-    every, structural, sizes, own, spot_structural, spot_sizes = (tuple(sizes) for sizes in lists)
+    possible, structural, sizes, own, spot_structural, spot_sizes = (tuple(sizes) for sizes in lists)
     return NodeShape(
         share=share(gpus=gpus, ram_mb=ram_mb, cpu_cores=cpu_cores, disk_total_gb=disk_gb),
         left=Figures(*left),
         kept=Figures(*kept),
         disk_free_gb=disk_free_gb,
-        every=every,
+        possible=possible,
         structural=structural,
         sizes=sizes,
         own=own,
@@ -236,7 +238,7 @@ SELECT host.id, offer.gpu_model_id, host.online,
                offer.others * {_DISK} + coalesce(rest.disk_gb, 0))
                ELSE '[null, null, null]' END,
            CASE WHEN offered THEN host.disk_free_gb END,
-           every, structural, sizes, own_sizes, spot_structural, spot_sizes, total)::text AS shape
+           possible, structural, sizes, own_sizes, spot_structural, spot_sizes, total)::text AS shape
        {{more}}
 FROM (
     SELECT n.id, n.topology_gen, nullif(n.ram_mb, 0) AS ram_mb, nullif(n.cpu_cores, 0) AS cpu_cores,
@@ -250,24 +252,27 @@ FROM (
 CROSS JOIN LATERAL (
     SELECT gpu_model_id, (sum(sum(gpus)) OVER ())::bigint AS gpus,
            (sum(coalesce(sum(gpus) FILTER (WHERE others AND NOT used), 0)) OVER ())::bigint AS others,
-           array_agg(gpus ORDER BY gpus) AS every,
-           coalesce(array_agg(gpus ORDER BY gpus) FILTER (WHERE placeable AND anywhere), '{{{{}}}}')
-               AS structural,
+           coalesce(array_agg(gpus ORDER BY gpus) FILTER (WHERE possible), '{{{{}}}}') AS possible,
+           coalesce(array_agg(gpus ORDER BY gpus) FILTER (WHERE placeable AND anywhere AND NOT broken),
+                    '{{{{}}}}') AS structural,
            coalesce(array_agg(gpus ORDER BY gpus) FILTER (WHERE placeable AND anywhere AND free), '{{{{}}}}')
                AS sizes,
-           coalesce(array_agg(gpus ORDER BY gpus) FILTER (WHERE placeable AND on_market), '{{{{}}}}')
-               AS spot_structural,
+           coalesce(array_agg(gpus ORDER BY gpus) FILTER (WHERE placeable AND on_market AND NOT broken),
+                    '{{{{}}}}') AS spot_structural,
            coalesce(array_agg(gpus ORDER BY gpus) FILTER (WHERE placeable AND on_market AND free), '{{{{}}}}')
                AS spot_sizes,
-           coalesce(sum(gpus) FILTER (WHERE placeable AND anywhere AND (free OR used)), 0) AS total,
+           coalesce(sum(gpus) FILTER (WHERE placeable AND anywhere AND NOT broken), 0) AS total,
            coalesce(bool_or(placeable AND (anywhere OR on_market)), false) AS offered,
            coalesce(bool_or(placeable AND own), false) AS own,
            coalesce(array_agg(gpus ORDER BY gpus) FILTER (WHERE placeable AND own AND free), '{{{{}}}}')
                AS own_sizes,
            coalesce(bool_or(own AND released), false) AS own_released
     FROM (
-        SELECT unit.gpu_model_id, unit.gpus, host.online AND host.open AS placeable, unit.used,
+        SELECT unit.gpu_model_id, unit.gpus, host.online AND host.open AS placeable, unit.used, unit.broken,
                NOT unit.used AND NOT unit.broken AS free,
+               NOT unit.broken AND (
+                   held.active IS NULL OR held.own OR (held.active AND held.released)
+               ) AS possible,
                held.active IS NULL OR (held.active AND held.own) AS anywhere,
                coalesce(held.active AND held.own, false) AS own,
                held.active IS NOT NULL AND NOT (held.active AND held.own) AS others,

@@ -70,7 +70,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT gpu_model_id,
            count(*) FILTER (WHERE free) AS free,
-           count(*) FILTER (WHERE host.open AND (claimed OR NOT broken)) AS there,
+           count(*) FILTER (WHERE host.open AND NOT broken) AS there,
            coalesce(sum(gpus) FILTER (WHERE free), 0) AS gpus
     FROM (
         SELECT u.gpu_model_id, u.gpu_count AS gpus, used.claimed, used.broken,

@@ -50,8 +50,8 @@ class Alike:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a node could give if nothing ran on it: the sizes of its units of one model, and its host's
-    figures.
+    """What a node could give an organization if nothing ran on it: the sizes of the units of one model that
+    it may ever have, which may be none, and the host's figures.
     """
 
     model_id: UUID
@@ -135,9 +135,18 @@ def best_first(
 
 
 def hardware(
-    *, alloc_class: str = GpuUnit.VFIO_GROUP, node_id: UUID | None = None, regions: Sequence[str] = ()
+    organization_id: UUID,
+    *,
+    alloc_class: str = GpuUnit.VFIO_GROUP,
+    node_id: UUID | None = None,
+    regions: Sequence[str] = (),
 ) -> list[Hardware]:
-    """What nodes could ever give, whoever holds or runs what, in one query: alike nodes are one entry."""
+    """What nodes could ever give that organization, whatever runs there, in one query: alike nodes are one
+    entry.
+
+    Units with a failed GPU are left out, and so are units reserved to others, unless they are on the spot
+    market. A pod names no node and is not sold on the spot market, so no reserved unit could be had for one.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             _HARDWARE,
@@ -146,6 +155,7 @@ def hardware(
                 "runtime": RUNTIME_OF[alloc_class],
                 "node": node_id,
                 "regions": list(regions) or None,
+                "org": organization_id if alloc_class == GpuUnit.VFIO_GROUP else None,
             },
         )
         rows = cursor.fetchall()
@@ -162,16 +172,29 @@ def hardware(
 
 
 # By hand, for a fleet's nodes are told apart by the database and not carried here.
-_HARDWARE = """
+_HARDWARE = f"""
 SELECT DISTINCT node.gpu_model_id, model.vram_gb, node.sizes, node.gpus::int, node.ram_mb, node.cpu_cores,
        node.disk_total_gb
 FROM (
-    SELECT unit.gpu_model_id, array_agg(unit.gpu_count ORDER BY unit.gpu_count) AS sizes,
+    SELECT unit.gpu_model_id, coalesce(array_agg(unit.gpu_count ORDER BY unit.gpu_count)
+               FILTER (WHERE NOT broken.unit AND coalesce(held.possible, true)), '{{}}') AS sizes,
            sum(sum(unit.gpu_count)) OVER (PARTITION BY node.id) AS gpus,
            node.ram_mb, node.cpu_cores, node.disk_total_gb
     FROM nodes_node node
     JOIN nodes_gpuunit unit ON unit.node_id = node.id
         AND unit.gone_at IS NULL AND unit.sellable AND unit.alloc_class = %(class)s
+    CROSS JOIN LATERAL (
+        SELECT EXISTS (SELECT FROM nodes_gpu g WHERE g.unit_id = unit.id AND g.failed_at IS NOT NULL) AS unit
+    ) broken
+    LEFT JOIN LATERAL (
+        SELECT %(org)s::uuid IS NOT NULL AND (
+                   EXISTS (
+                       SELECT FROM nodes_holdaudience a
+                       WHERE a.hold_id = h.id AND a.organization_id = %(org)s::uuid)
+                   OR (hu.released AND h.topology_gen = node.topology_gen)) AS possible
+        FROM nodes_holdunit hu JOIN nodes_hold h ON h.id = hu.hold_id
+        WHERE hu.unit_id = unit.id AND hu.term @> {settings.CLOCK_SQL}
+    ) held ON true
     LEFT JOIN nodes_location location ON location.id = node.location_id
     WHERE node.removed_at IS NULL AND node.runtime = %(runtime)s
         AND (%(node)s::uuid IS NULL OR node.id = %(node)s::uuid)
@@ -179,4 +202,4 @@ FROM (
     GROUP BY node.id, unit.gpu_model_id
 ) node
 JOIN nodes_gpumodel model ON model.id = node.gpu_model_id
-"""
+"""  # noqa: S608  (a setting)

@@ -230,6 +230,7 @@ def _short(held: LockedNode, workload: Workload, wanted: Wanted, refusal: Refusa
         f"it needs {workload.gpu_count} free GPU{'s' if workload.gpu_count > 1 else ''} of {model} and there "
         f"{'are' if refusal.largest != 1 else 'is'} {refusal.largest or 'none'} for it."
     ]
+    said += _withheld(facts.units, workload.organization_id, wanted)
     if failed := [address for unit in facts.units if _of(unit, wanted) for address in unit.failed]:
         said.append(f"{_gpus_failed(failed)}.")
     draining = [unit for unit in facts.units if unit.id in facts.occupancies and unit.id not in facts.claims]
@@ -238,6 +239,27 @@ def _short(held: LockedNode, workload: Workload, wanted: Wanted, refusal: Refusa
     if leaving := sum(option.gpus for option in free_then if option.standing not in OWN):
         said.append(f"{leaving} more are freed once earlier guests have stopped.")
     return " ".join(said)
+
+
+def _withheld(units: Sequence[NodeUnit], organization_id: UUID, wanted: Wanted) -> list[str]:
+    """Why units that are reserved to the organization do not serve it now, as sentences."""
+    reserved = [
+        unit
+        for unit in units
+        if unit.held is not None and organization_id in unit.held.audience and not unit.held.active
+        if (unit.model.pk, unit.alloc_class) == (wanted.model_id, wanted.alloc_class)
+    ]
+    gone = [unit.address for unit in reserved if unit.gone]
+    in_review = [unit.address for unit in reserved if not unit.gone]
+    said = []
+    if gone:
+        said.append(f"Reserved to your organization and gone from the node: {', '.join(gone)}.")
+    if in_review:
+        said.append(
+            f"Reserved to your organization and in review, because the node's hardware changed: "
+            f"{', '.join(in_review)}."
+        )
+    return said
 
 
 def _too_little(refusal: Refusal) -> str:

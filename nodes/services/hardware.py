@@ -1,6 +1,7 @@
 """What reserving asks of a node's units: read by hand, as one value, since everybody waits for it."""
 
 import json
+from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -39,6 +40,16 @@ class UnitHardware(NamedTuple):
             not_sellable_reason=self.not_sellable_reason,
             failed=self.failed,
         )
+
+
+def mixed_classes_reason(sold_classes: Iterable[str]) -> str:
+    """Why no unit of a node can be reserved that sells units of those classes, as a sentence's end; empty for
+    one class.
+    """
+    classes = sorted(set(sold_classes))
+    if len(classes) < 2:
+        return ""
+    return f"its node sells units of more than one class ({', '.join(classes)})"
 
 
 def units_of(node_id: UUID) -> Reading:

@@ -62,11 +62,11 @@ def unit(state: UnitState) -> dict[str, Any]:
         "gpuModelId": str(found.gpu_model_id),
         "gpuModelName": found.gpu_model.name,
         "sellableGpus": state.facts.sellable_gpus,
-        "reservable": not state.facts.not_reservable_reason,
+        "reservable": not state.not_reservable_reason,
         "state": "free" if state.workload_id is None else "claimed",
     }
-    if state.facts.not_reservable_reason:
-        shown["notReservableReason"] = state.facts.not_reservable_reason
+    if state.not_reservable_reason:
+        shown["notReservableReason"] = state.not_reservable_reason
     if state.workload_id is not None:
         shown["claimedBy"] = f"vm:{state.workload_id}"
     if held is not None:

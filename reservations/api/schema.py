@@ -155,8 +155,8 @@ CODES = {
     "NODE_NOT_SINGLE_CLASS": Code(
         400,
         "the node sells units of more than one class.",
-        "The node sells units of more than one class (device-request, vfio-group), so none of them can be "
-        "reserved. Have its owner make it of one class.",
+        "No unit of this node can be reserved: its node sells units of more than one class "
+        "(device-request, vfio-group). Ask its owner to sell units of one class.",
     ),
     "UNIT_NOT_IN_RESERVATION": Code(
         400,

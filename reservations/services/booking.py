@@ -9,7 +9,7 @@ from django.db import IntegrityError
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from nodes.models import Hold, Node
-from nodes.services.hardware import UnitHardware, hardware, units_of
+from nodes.services.hardware import UnitHardware, hardware, mixed_classes_reason, units_of
 from nodes.services.locking import locked_for
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.audit.services.record import AuditEntry
@@ -148,11 +148,10 @@ def _reservable(here: Mapping[str, UnitHardware], unit_ids: Sequence[str]) -> li
     if refused:
         listed = "; ".join(f"{address}: {why}" for address, why in refused)
         raise Invalid(f"Cannot be reserved: {listed}. Choose other units.", code="UNIT_NOT_RESERVABLE")
-    classes = {unit.alloc_class for unit in here.values() if unit.sellable and not unit.gone}
-    if len(classes) > 1:
+    sold = (unit.alloc_class for unit in here.values() if unit.sellable and not unit.gone)
+    if why := mixed_classes_reason(sold):
         raise Invalid(
-            f"The node sells units of more than one class ({', '.join(sorted(classes))}), "
-            "so none of them can be reserved. Have its owner make it of one class.",
+            f"No unit of this node can be reserved: {why}. Ask its owner to sell units of one class.",
             code="NODE_NOT_SINGLE_CLASS",
         )
     return [here[address] for address in wanted]

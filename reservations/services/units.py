@@ -6,6 +6,7 @@ from uuid import UUID
 
 from compute.services.claims import claims_of, occupancies_of
 from nodes.models import Node
+from nodes.services.hardware import mixed_classes_reason
 from nodes.services.survey import UnitFacts, held_of, together, units_of
 from openrelay.rows import ask_all
 
@@ -16,6 +17,7 @@ class UnitState:
 
     facts: UnitFacts
     workload_id: UUID | None
+    not_reservable_reason: str  # as a sentence's end; empty when it can be reserved
 
 
 def unit_states(node: Node, at: datetime) -> list[UnitState]:
@@ -29,8 +31,11 @@ def unit_states(node: Node, at: datetime) -> list[UnitState]:
     # A guest that is being torn down keeps its unit from everybody: draining reads as claimed.
     users = {occupancy.unit_id: occupancy.workload_id for occupancy in reversed(occupied)}
     users |= {claim.unit_id: claim.workload_id for claim in claimed}
+    mixed = mixed_classes_reason(
+        unit.alloc_class for unit, _ in units if unit.sellable and unit.gone_at is None
+    )
     return [
-        UnitState(facts, users.get(facts.unit.pk))
+        UnitState(facts, users.get(facts.unit.pk), facts.not_reservable_reason or mixed)
         for facts in together(units, held)
         if facts.unit.gone_at is None or facts.held is not None
     ]

@@ -1,5 +1,6 @@
 """What an organization is shown is what it can have."""
 
+import itertools
 import random
 from typing import Any
 
@@ -8,7 +9,7 @@ from django.db import transaction
 
 from nodes.models import GpuModel, Node
 from tests import factories
-from tests.compute.conftest import World
+from tests.compute.conftest import World, refused
 
 pytestmark = pytest.mark.django_db
 
@@ -77,6 +78,87 @@ def test_in_review_what_is_reserved_is_nobodys(world: World) -> None:
     for org in (world.tenant, world.buyer):
         vm = shown(world, org)
         assert (vm["freeGpus"], vm["totalGpus"], vm["offers"], vm["nodes"]) == (0, 0, [], [])
+
+
+def test_a_host_of_which_all_is_reserved_to_others_is_not_spoken_of(world: World) -> None:
+    model = factories.gpu_model("pair", name="Pair", vram_gb=8)
+    pairs = factories.node(world.provider, [factories.unit_report(n, gpus=2, model="pair") for n in range(2)])
+    world.reserve(0, 1, node=pairs)
+    vm = shown(world, world.buyer, "pair")
+    assert (vm["totalGpus"], vm["tileLattice"], vm["offers"]) == (0, [], [])
+    assert "minPerGpu" not in vm
+    assert "maxPerGpu" not in vm
+    for count in (1, 2, 3):
+        body = {"gpuCount": count, "gpuModelId": str(model.pk)}
+        sentence = refused(world.ask(world.buyer, **body), 503, "INSUFFICIENT_GPU_CAPACITY")
+        assert "Possible" not in sentence
+    own = shown(world, world.tenant, "pair")
+    assert own["tileLattice"] == [2, 4]
+    refused(
+        world.ask(world.tenant, gpuCount=3, gpuModelId=str(model.pk), nodeId=str(pairs.pk)),
+        400,
+        "GPU_COUNT_NOT_ALLOCATABLE",
+        "Possible are 2, 4.",
+    )
+
+
+def test_others_reservations_are_in_no_lattice_and_in_no_refusal(world: World) -> None:
+    world.reserve(*range(5))
+    assert shown(world, world.buyer)["tileLattice"] == [1, 2, 3]
+    refused(world.ask(world.buyer, gpuCount=4), 400, "GPU_COUNT_NOT_ALLOCATABLE", "Possible are 1, 2, 3.")
+    assert shown(world, world.tenant)["tileLattice"] == list(range(1, 9))
+    refused(world.ask(world.tenant, gpuCount=8), 503, "INSUFFICIENT_GPU_CAPACITY")
+
+
+def test_what_others_released_is_in_the_lattice(world: World) -> None:
+    reservation = world.reserve(*range(8))
+    world.release(reservation, 0, 1)
+    assert shown(world, world.buyer)["tileLattice"] == [1, 2]
+    refused(world.ask(world.buyer, gpuCount=2), 503, "INSUFFICIENT_GPU_CAPACITY")
+    refused(world.ask(world.buyer, gpuCount=3, tier="spot"), 400, "GPU_COUNT_NOT_ALLOCATABLE", "1, 2.")
+    world.vm(world.buyer, gpuCount=2, tier="spot")
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_a_unit_with_a_failed_gpu_is_in_no_figure(world: World, claimed: bool) -> None:
+    if claimed:
+        world.running(world.buyer)
+    units = [factories.unit_report(n) for n in range(8)]
+    units[0]["gpus"][0]["healthy"] = False
+    factories.inventory(world.node, units)
+    vm = shown(world, world.buyer)
+    assert (vm["freeGpus"], vm["totalGpus"]) == (7, 7)
+    assert vm["tileLattice"] == vm["placeableGpuCounts"] == list(range(1, 8))
+    (offer,) = vm["offers"]
+    assert offer["structuralUnitSizes"] == offer["unitSizes"] == [1] * 7
+    refused(world.ask(world.buyer, gpuCount=8), 400, "GPU_COUNT_NOT_ALLOCATABLE")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_never_is_answered_exactly_for_counts_outside_the_lattice(world: World, seed: int) -> None:
+    dice = random.Random(seed)
+    sizes = [dice.choice((1, 2, 2, 4)) for _ in range(dice.randint(2, 5))]
+    model = factories.gpu_model("odd", name="Odd", vram_gb=8)
+    node = factories.node(
+        world.provider, [factories.unit_report(n, gpus=g, model="odd") for n, g in enumerate(sizes)]
+    )
+    world.keys = {org.pk: factories.ssh_key(org) for org in (world.buyer, world.tenant)}
+    numbers = dice.sample(range(len(sizes)), dice.randint(1, len(sizes) - 1))
+    reservation = world.reserve(*numbers, node=node)
+    if dice.random() < 0.5:
+        world.release(reservation, numbers[0])
+    for org in (world.buyer, world.tenant):
+        lattice = shown(world, org, "odd")["tileLattice"]
+        assert lattice
+        for count, tier in itertools.product(range(1, 13), ("community", "spot")):
+            with transaction.atomic():
+                answer = world.ask(
+                    org, gpuModelId=str(model.pk), gpuCount=count, tier=tier, guestMemMb=1, diskSizeGb=10
+                )
+                transaction.set_rollback(True)
+            never = answer.status_code == 400
+            assert never == (count not in lattice), (org.name, count, tier, answer.content)
+            assert never == (answer.json().get("code") == "GPU_COUNT_NOT_ALLOCATABLE")
 
 
 def test_a_node_that_takes_no_work_offers_nothing_but_its_shape(world: World) -> None:

@@ -441,6 +441,40 @@ def test_a_vm_placed_on_a_reservation_that_ended_and_was_given_to_others_stays_o
     refused(act(world, made, "restart"), 503, "VM_NODE_BUSY", "there are none")
 
 
+def test_a_restart_uses_open_units_while_its_reservation_is_in_review(world: World) -> None:
+    world.reserve(0)
+    made = stopped(world, world.tenant, nodeId=str(world.node.pk))
+    factories.inventory(world.node, [factories.unit_report(number) for number in range(1, 8)])
+    assert act(world, made, "restart").json()["status"] == "deploying"
+    assert world.units(made) == [1]
+    consistent()
+
+
+def test_a_refused_restart_says_which_reserved_units_are_gone_or_in_review(world: World) -> None:
+    world.reserve(0, 1)
+    made = stopped(world, world.tenant, nodeId=str(world.node.pk), gpuCount=2)
+    world.running(world.buyer, gpuCount=6)
+    factories.inventory(world.node, [factories.unit_report(number) for number in range(1, 8)])
+    sentence = refused(
+        act(world, made, "restart"),
+        503,
+        "VM_NODE_BUSY",
+        f"Reserved to your organization and gone from the node: {factories.address(0)}.",
+        f"in review, because the node's hardware changed: {factories.address(1)}.",
+    )
+    assert "none" in sentence
+    assert state(made) == ("stopped", "user_stopped")
+
+
+def test_a_refused_restart_says_nothing_of_what_is_reserved_to_others(world: World) -> None:
+    made = stopped(world, world.buyer, gpuCount=8)
+    world.reserve(*range(8))
+    factories.inventory(world.node, [factories.unit_report(number) for number in range(1, 8)])
+    sentence = refused(act(world, made, "restart"), 503, "VM_NODE_BUSY")
+    assert "review" not in sentence
+    assert "gone" not in sentence
+
+
 def test_a_restart_on_ones_own_reservation_preempts_spot(world: World) -> None:
     reservation = world.reserve(*range(8))
     made = stopped(world, world.tenant, nodeId=str(world.node.pk), gpuCount=8)

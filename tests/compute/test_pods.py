@@ -239,9 +239,9 @@ def test_a_pod_goes_where_the_fewest_gpus_are_left_and_counts_are_met_exactly(wo
 def test_reserved_units_serve_no_pod_that_names_no_node(pods: Pods) -> None:
     reservation = pods.world.reserve(0, 1, 2, node=pods.node)
     for org in (pods.world.tenant, pods.world.buyer):
-        refused(pods.ask(org, gpuCount=2), 503, "INSUFFICIENT_GPU_CAPACITY", "At most 1")
+        refused(pods.ask(org, gpuCount=2), 400, "GPU_COUNT_NOT_ALLOCATABLE", "Possible are 1.")
     pods.world.release(reservation, 0)
-    refused(pods.ask(gpuCount=2), 503, "INSUFFICIENT_GPU_CAPACITY", "At most 1")
+    refused(pods.ask(gpuCount=2), 400, "GPU_COUNT_NOT_ALLOCATABLE", "Possible are 1.")
     assert pods.made().node_id == pods.node.pk
 
 

@@ -83,7 +83,7 @@ class Creating(Money):
         else:
             rooms = self.rooms_here(node, org, wish) if self._names_now(org, node.id) else Rooms()
             where = [node]
-        full = self.no_room(where, wish, rooms)
+        full = self.no_room(where, org, wish, rooms)
         if barred := self.barred_from(rooms, org, wish, node):
             # That it could never be may be told as well; that there is no room now only where it could have
             # been free of charge.

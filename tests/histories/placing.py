@@ -158,23 +158,39 @@ class Placing(Hosting):
         else:
             rooms.found[room] = given
 
-    def no_room(self, nodes: Iterable[Node], wish: Wish, rooms: Rooms) -> list[Fault]:
+    def could_have(self, node: Node, unit: int, org: str, kind: str) -> bool:
+        """Whether reservations let the organization have the unit ever: its own, or what is released."""
+        contract = self.held_by(node.id, unit)
+        if contract is None:
+            return True
+        released = self.status(contract) == "active" and unit in contract.released
+        return kind == VM and (org in contract.audience or released)
+
+    def no_room(self, nodes: Iterable[Node], org: str, wish: Wish, rooms: Rooms) -> list[Fault]:
         """What a request may be answered that has no room on those nodes: whether it ever could have."""
-        tiled = shaped = False
+        there = possible = tiled = shaped = False
         for node in nodes:
             if node.removed or node.runtime != RUNTIME_OF[wish.kind]:
                 continue
-            able = [
+            sold = [
                 number
                 for number, unit in node.units.items()
                 if unit.present and unit.sellable and unit.klass == CLASS_OF[wish.kind]
                 if wish.model in (None, unit.model)
             ]
+            able = [
+                number
+                for number in sold
+                if node.units[number].healthy and self.could_have(node, number, org, wish.kind)
+            ]
+            there, possible = there or bool(sold), possible or bool(able)
             for units in subsets(able):
                 of = {node.units[unit].model for unit in units}
                 if len(of) == 1 and sum(node.units[unit].gpus for unit in units) == wish.count:
                     tiled = True
                     shaped = shaped or self.given(node, wish, of.pop()) is not None
+        if there and not possible:
+            return [NO_ROOM]
         if not tiled:
             return [NEVER]
         if not shaped:

@@ -130,6 +130,9 @@ def test_a_node_that_sells_two_classes_is_refused(fleet: Fleet) -> None:
     answer = fleet.reserve(0)
     assert answer.status_code == 400
     assert answer.json()["code"] == "NODE_NOT_SINGLE_CLASS"
+    for unit in fleet.get("/units").json():
+        assert unit["reservable"] is False
+        assert "more than one class (device-request, vfio-group)" in unit["notReservableReason"]
 
 
 def test_a_removed_node_is_refused_and_a_draining_or_offline_one_is_not(fleet: Fleet) -> None:

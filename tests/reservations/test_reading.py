@@ -87,7 +87,7 @@ def test_a_unit_shows_what_it_is(fleet: Fleet) -> None:
         [
             factories.unit_report(0, gpus=2),
             factories.unit_report(1, sellable=False, notSellableReason="it drives the display"),
-            factories.unit_report(2, allocClass="shared"),
+            factories.unit_report(2, allocClass="shared", sellable=False, notSellableReason="not for sale"),
         ]
     )
     model = factories.gpu_model()
@@ -117,7 +117,7 @@ def test_a_unit_shows_what_it_is(fleet: Fleet) -> None:
             "allocClass": "shared",
             "gpuModelId": str(model.pk),
             "gpuModelName": "NVIDIA H100 SXM5 80 GB",
-            "sellableGpus": 1,
+            "sellableGpus": 0,
             "reservable": False,
             "notReservableReason": "its class shared cannot be reserved",
             "state": "free",
