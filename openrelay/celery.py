@@ -1,12 +1,28 @@
 """The Celery application: its tasks live in the apps, its schedule here."""
 
 import os
+from logging.config import dictConfig
 
 from celery import Celery
+from celery.beat import Service
+from celery.signals import beat_init, setup_logging
+from django.conf import settings
 
-from openrelay.schedule import every
+from openrelay.schedule import every, stop_on_sigterm
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "openrelay.settings")
+
+
+@setup_logging.connect
+def _configure_logging(**_: object) -> None:
+    """Log as every other process does. Without a receiver Celery sets the root logger to its own level."""
+    dictConfig(settings.LOGGING)
+
+
+@beat_init.connect
+def _stop_on_sigterm(sender: Service, **_: object) -> None:
+    stop_on_sigterm(sender)
+
 
 app = Celery("openrelay")
 app.config_from_object("django.conf:settings", namespace="CELERY")

@@ -374,6 +374,11 @@ UNFOLD = {
     },
 }
 
+LOG_LEVEL = env.str("LOG_LEVEL", default="INFO").upper()
+if LOG_LEVEL not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+    raise ImproperlyConfigured(
+        f"LOG_LEVEL is `{LOG_LEVEL}`. Set it to DEBUG, INFO, WARNING, ERROR or CRITICAL."
+    )
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -386,7 +391,7 @@ LOGGING = {
             "callback": lambda record: getattr(record, "status_code", 0) != 503,
         }
     },
-    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
+    "root": {"handlers": ["console"], "level": LOG_LEVEL},
     "loggers": {"django.request": {"level": "ERROR", "filters": ["not_busy"]}, "httpx": {"level": "WARNING"}},
 }
 

@@ -13,6 +13,8 @@ FIRST_DELAY = 0.3
 LAST_DELAY = 10.0
 # A process that has run this many seconds has recovered: its next end is a first one.
 SETTLED = 10.0
+# For how long PostgreSQL may take to close its files when it is told to end at once.
+URGENT_SECONDS = 5.0
 # The log is shown when a process keeps ending, not at the first kill.
 SHOW_LOG_AT = 3
 
@@ -33,9 +35,9 @@ class Child:
         self.started = time.monotonic()
 
     def kill(self) -> None:
-        """End it at once, with all its group; `Children.tend` starts it again."""
+        """End it at once, with all that it started; `Children.tend` starts it again."""
         if self.process is not None:
-            processes.signal_group(self.process.pid, signal.SIGKILL)
+            processes.kill_with_children(self.process.pid)
 
 
 class Children:
@@ -100,7 +102,11 @@ class Children:
                 urgent = signal.SIGQUIT if child.program.name == "postgres" else signal.SIGKILL
                 self.say(f"{child.program.name} would not stop; ending it")
                 processes.signal_group(process.pid, urgent)
-                process.wait()
+                try:
+                    process.wait(URGENT_SECONDS)
+                except subprocess.TimeoutExpired:  # a process that is stopped takes no signal but this one
+                    processes.kill_with_children(process.pid)
+                    process.wait()
             processes.signal_group(process.pid, signal.SIGKILL)
         self.all.clear()
         self._record()

@@ -98,6 +98,24 @@ def signal_group(pid: int, number: int) -> None:
         return
 
 
+def kill_with_children(pid: int) -> None:
+    """Kill the process `pid` that leads a group, the group, and its children in groups of their own, such as
+    PostgreSQL's sessions: stopped ones would keep the memory that its successor needs.
+    """
+    started = _children(pid)
+    signal_group(pid, signal.SIGKILL)
+    for child in started:
+        signal_group(child, signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    """The children of the process `pid`, where the system tells of them."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
 def kill_orphans(group: int, home: Path) -> None:
     """Kill what is left of a process group whose leader is gone, as far as it carries the mark of `home`."""
     for folder in Path("/proc").glob("[0-9]*"):

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 import urllib.error
@@ -11,7 +12,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from openrelay.embedded import ports, processes
+from openrelay.embedded import ports, probing, processes
 from openrelay.embedded.binaries import Missing
 from openrelay.embedded.children import Children
 from openrelay.embedded.home import AlreadyRunning, Home, HomeError, write_private
@@ -21,9 +22,14 @@ from openrelay.embedded.valkey import Valkey
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 90
-# How often the running whole is asked how it is, and how long it may be unwell before a part is restarted.
-LOOK_SECONDS = 10
+# How often the running whole is asked how it is, and for how many seconds a part may give no sign of life
+# before it is restarted: PostgreSQL and Valkey, the web server, worker and beat.
+LOOK_SECONDS = 5
+SERVICE_SECONDS = 15
 UNWELL_SECONDS = 60
+WORK_SECONDS = 30
+# A worker notes every 10 s that beat and it work. From this age on it is taken that one of them does not.
+BEAT_AGE_SECONDS = 45
 
 
 class Stopped(Exception):
@@ -48,6 +54,7 @@ class Supervisor:
         self.asked = 0
         self.asked_at = 0.0
         self.unwell: dict[str, float] = {}
+        self.reported: set[str] = set()
         self.held: socket.socket | None = None
         self.host = environ.get("WEB_HOST") or "127.0.0.1"
 
@@ -94,7 +101,7 @@ class Supervisor:
 
     def _bring_up(self) -> None:
         self.children.end_leftovers()
-        database_url, redis_url = self._services()
+        self.database_url, self.redis_url = database_url, redis_url = self._services()
         port = self._port()
         self.local = f"http://{self._reachable_host()}:{port}"
         self.url = self.given.get("BASE_URL") or self.local
@@ -210,7 +217,7 @@ class Supervisor:
         )
 
     def _celery(self, part: str) -> list[str]:
-        command = ["-m", "celery", "-A", "openrelay.celery", "--quiet", part, "--loglevel", "INFO"]
+        command = ["-m", "celery", "-A", "openrelay.celery", "--quiet", part]
         if part == "beat":
             return [*command, "--pidfile", ""]
         # Threads: tasks wait for the database, not for the processor, and one process is one thing to kill.
@@ -235,7 +242,11 @@ class Supervisor:
                 self._pause()
         except Stopped:
             processes.signal_group(process.pid, signal.SIGTERM)
-            process.wait()
+            try:
+                process.wait(program.stop_seconds)
+            except subprocess.TimeoutExpired:
+                processes.signal_group(process.pid, signal.SIGKILL)
+                process.wait()
             raise
         if process.returncode:
             raise HomeError(
@@ -310,25 +321,50 @@ class Supervisor:
                 look = time.monotonic() + LOOK_SECONDS
 
     def _look_after(self) -> None:
-        """Restart what runs but does nothing: a kill is noticed at once, a standstill only by asking."""
-        self._agents()
-        alive = self._ask_health("/livez").get("status") == "alive"
-        checks = self._ask_health("/readyz").get("checks", {}) if alive else {}
-        below = all(checks.get(part, {}).get("ok") for part in ("database", "broker"))
-        late = bool(checks) and below and not checks.get("beat", {}).get("ok")
-        self._restart_if("web", not alive, ["web"])
-        self._restart_if("beat", late, ["worker", "beat"])
+        """Restart what runs but does nothing: a kill is noticed at once, a standstill only by asking.
 
-    def _restart_if(self, what: str, unwell: bool, names: list[str]) -> None:
+        While PostgreSQL or the broker does not answer, the others are not judged: to restart them would not
+        help, and they go on by themselves once it answers.
+        """
+        self._agents()
+        database = probing.database_answers(self.database_url)
+        broker = probing.broker_answers(self.redis_url)
+        self._restart_if("PostgreSQL", not database, ["postgres"], SERVICE_SECONDS)
+        self._restart_if("the broker", not broker, ["valkey"], SERVICE_SECONDS)
+        if not database:
+            self._forget("web")
+        else:
+            self._restart_if("web", self._ask_health("/livez").get("status") != "alive", ["web"])
+        age = probing.beat_age_seconds(self.database_url) if database and broker else None
+        late = age is not None and age > BEAT_AGE_SECONDS
+        self._restart_if("background work", late, ["worker", "beat"], WORK_SECONDS)
+
+    def _restart_if(self, what: str, unwell: bool, names: list[str], seconds: float = UNWELL_SECONDS) -> None:
+        """Restart the children of these names when `what` has been unwell for so many seconds. What is not
+        ours to restart is only reported.
+        """
         if not unwell:
-            self.unwell.pop(what, None)
+            self._forget(what)
             return
         since = self.unwell.setdefault(what, time.monotonic())
-        if time.monotonic() - since > UNWELL_SECONDS:
+        if time.monotonic() - since < seconds or what in self.reported:
+            return
+        children = [child for name in names for child in self.children.named(name)]
+        for child in children:
+            _say(f"{child.program.name} runs but does nothing; restarting it")
+            child.kill()
+        if children:
             self.unwell.pop(what)
-            for child in (child for name in names for child in self.children.named(name)):
-                _say(f"{child.program.name} runs but does nothing; restarting it")
-                child.kill()
+        else:
+            self.reported.add(what)
+            _say(f"{what} does not answer. It is not run from here: nothing is restarted, see after it.")
+
+    def _forget(self, what: str) -> None:
+        """Take it that `what` is well, or cannot be judged."""
+        self.unwell.pop(what, None)
+        if what in self.reported:
+            self.reported.discard(what)
+            _say(f"{what} answers again")
 
 
 def home_path(environ: dict[str, str]) -> Path:
