@@ -38,41 +38,52 @@ def test_the_fleet_file_in_the_documentation_can_be_loaded() -> None:
     assert len(loaded["nodes"]) == 1
 
 
-def _walks() -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    return [block for block in blocks if "demo.json" in block]
+def _walk(heading: str) -> str:
+    """The commands below a heading of README, as one pastes them block after block."""
+    section = (ROOT / "README.md").read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    return "".join(re.findall(r"```sh\n(.*?)```", section, re.S))
 
 
 @pytest.fixture
 def folder_of_the_demo(server: Server, tmp_path: Path) -> Path:
-    """A folder that looks to the walks as the checkout does while `make up` runs."""
-    (tmp_path / "var").mkdir()
-    seed(tmp_path / "var", server.url)
+    """A folder that looks to the walks as the checkout does while `make up` runs with a home elsewhere."""
+    home = tmp_path / "elsewhere"
+    home.mkdir()
+    seed(home, server.url)
     for node in Node.objects.all():
         NodeHeartbeat.objects.update_or_create(node=node, defaults={"seen_at": Now()})
     (tmp_path / ".venv").symlink_to(sys.prefix)
     return tmp_path
 
 
-def _paste(block: str, where: Path) -> str:
+SHELLS = {
+    "bash": ["bash", "-eu", "-o", "pipefail", "-c"],
+    # As interactive shells, which take no comments: the commands are typed, not read from a script.
+    "zsh": ["zsh", "-f", "-i", "-e", "-u", "-o", "pipefail", "-c"],
+}
+
+
+def _paste(block: str, where: Path, shell: str = "bash") -> str:
     # Only the making of the environment is left out: the tests run in one.
     block = block.replace("make venv-sdk\n", "").replace(".venv/openrelay-sdk", str(folder().parent))
     done = subprocess.run(
-        ["bash", "-eu", "-o", "pipefail", "-c", block],
+        [*SHELLS[shell], block],
         cwd=where,
         capture_output=True,
         text=True,
         timeout=120,
-        env={"PATH": os.environ["PATH"], "HOME": str(where)},
+        env={"PATH": os.environ["PATH"], "HOME": str(where), "OPENRELAY_HOME": str(where / "elsewhere")},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_walk_with_curl_works_as_pasted(folder_of_the_demo: Path) -> None:
-    curl, _ = _walks()
-    said = _paste(curl, folder_of_the_demo)
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_walk_with_curl_works_as_pasted(folder_of_the_demo: Path, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed (apt install {shell})")
+    said = _paste(_walk("Five minutes with curl"), folder_of_the_demo, shell)
     assert "INSUFFICIENT_GPU_CAPACITY" in said
     (going,) = json.loads(re.findall(r'"wouldTerminate":(\[.*?\])', said)[0])
     assert f'"terminated":["{going}"]' in said
@@ -81,7 +92,7 @@ def test_the_walk_with_curl_works_as_pasted(folder_of_the_demo: Path) -> None:
 
 
 def test_the_walk_with_the_client_works_as_pasted(folder_of_the_demo: Path) -> None:
-    _, client = _walks()
+    client = _walk("Five minutes with the client")
     said = _paste(client, folder_of_the_demo).splitlines()
     assert said[-5].startswith("0000:")
     assert said[-4].startswith("reserved ['0000:")
