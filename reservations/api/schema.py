@@ -237,6 +237,7 @@ OPERATIONS = {
             "NODE_NOT_SINGLE_CLASS",
             "NODE_DECOMMISSIONED",
             "RESERVATION_OVERLAP",
+            "FEATURE_DISABLED",
         ),
         once=True,
     ),
@@ -261,7 +262,13 @@ OPERATIONS = {
             "topologyGen": 3,
             "updatedAt": "2026-12-01T08:00:00Z",
         },
-        errors=("UNKNOWN_ORG", "RESERVATION_OVERLAP", "RESERVATION_ENDED", "TOPOLOGY_UNITS_MISSING"),
+        errors=(
+            "UNKNOWN_ORG",
+            "RESERVATION_OVERLAP",
+            "RESERVATION_ENDED",
+            "TOPOLOGY_UNITS_MISSING",
+            "FEATURE_DISABLED",
+        ),
     ),
     "cancel_node_reservation": Operation(
         tag="reservations",

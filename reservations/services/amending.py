@@ -56,8 +56,9 @@ def amend(
     The start is fixed. Removing an organization from the audience leaves its workloads running.
 
     Raises NotFound unless the caller is an operator and the reservation is the node's; Conflict
-    RESERVATION_ENDED, RESERVATION_OVERLAP, TOPOLOGY_UNITS_MISSING, or INVALID_STATE when node or contract are
-    no longer what was `shown`; Invalid UNKNOWN_ORG or VALIDATION_ERROR, also when nothing would change.
+    RESERVATION_ENDED, RESERVATION_OVERLAP, TOPOLOGY_UNITS_MISSING, FEATURE_DISABLED when the audience gains
+    an organization without reservations, or INVALID_STATE when node or contract are no longer what was
+    `shown`; Invalid UNKNOWN_ORG or VALIDATION_ERROR, also when nothing would change.
     """
     with locked_for(node_id, caller) as (held, caller):
         contracts.require_operator(caller)
@@ -170,10 +171,10 @@ def _set_parties(caller: Caller, reservation: Reservation, changes: Changes) -> 
     if audience is not None:
         contracts.require_audience(audience)
     named = contracts.org_ids([*(audience or ()), *(managers or ())])
-    contracts.require_known(named, contracts.known_organizations(named))
+    wanted = set(contracts.audience(audience, caller)) if audience is not None else set()
+    contracts.require_parties(named, wanted - set(reservation.audience_ids))
     changed = False
     if audience is not None:
-        wanted = set(contracts.audience(audience, caller))
         changed |= _replace(HoldAudience, {"hold_id": reservation.pk}, set(reservation.audience_ids), wanted)
     if managers is not None:
         wanted = set(contracts.org_ids(managers))

@@ -46,7 +46,7 @@ def reserve(
 
     Raises NotFound unless the caller is an operator and the node exists; Invalid NODE_DECOMMISSIONED,
     UNKNOWN_UNIT, UNIT_NOT_RESERVABLE, NODE_NOT_SINGLE_CLASS, UNKNOWN_ORG or VALIDATION_ERROR; Conflict
-    RESERVATION_OVERLAP.
+    RESERVATION_OVERLAP, or FEATURE_DISABLED when reservations are not enabled for one of the audience.
     """
     try:
         with locked_for(node_id, caller, once=once, reading=units_of(node_id)) as (held, caller):
@@ -82,8 +82,9 @@ def reserve(
                 reason=reason,
                 at=at,
             )
-            known = insert(reservation, [unit.id for unit in units], audience, managers, entry)
-            contracts.require_known([*audience, *managers], known)
+            written = insert(reservation, [unit.id for unit in units], audience, managers, entry)
+            contracts.require_known([*audience, *managers], written.organizations)
+            contracts.require_enabled(written.disabled)
             announcing.wake(reservation, at)
             once.store(reservation)
             return reservation
@@ -91,7 +92,7 @@ def reserve(
         # PostgreSQL refused the overlap; what is left is to find the words for it.
         if not contracts.is_overlap(error):
             raise
-        contracts.require_known([*audience, *managers], contracts.known_organizations([*audience, *managers]))
+        contracts.require_parties(managers, audience)
         found = contracts.clashes([UUID(unit.id) for unit in units], DateTimeTZRange(start, ends_at))
         raise contracts.overlap(found, caller) from error
 

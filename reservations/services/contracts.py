@@ -57,9 +57,27 @@ def require_known(wanted: Iterable[UUID], known: Iterable[UUID]) -> None:
     _refuse_unknown([str(org) for org in set(wanted) - set(known)])
 
 
-def known_organizations(wanted: Sequence[UUID]) -> list[UUID]:
-    """Which of those ids are organizations."""
-    return list(Organization.objects.filter(pk__in=wanted).values_list("pk", flat=True))
+def require_parties(named: Iterable[UUID], joining: Iterable[UUID]) -> None:
+    """Raise Invalid UNKNOWN_ORG naming each of `named` that is not an organization, and Conflict
+    FEATURE_DISABLED naming each of `joining`, who come to be in the audience, without reservations.
+    """
+    wanted, join = {*named, *joining}, set(joining)
+    rows = Organization.objects.filter(pk__in=wanted)
+    found = rows.values_list("pk", "reservations_enabled", "is_platform_ops")
+    known = {pk: enabled or platform for pk, enabled, platform in found}
+    require_known(wanted, known)
+    require_enabled(pk for pk, may_join in known.items() if pk in join and not may_join)
+
+
+def require_enabled(disabled: Iterable[UUID]) -> None:
+    """Raise Conflict FEATURE_DISABLED naming the organizations of `disabled`; nothing for none."""
+    names = ", ".join(sorted(map(str, disabled)))
+    if names:
+        raise Conflict(
+            f"Reservations are not enabled for organization {names}; nothing was changed. Leave it out of "
+            "allowedOrgIds, or enable them with manage.py set_org.",
+            code="FEATURE_DISABLED",
+        )
 
 
 def _refuse_unknown(unknown: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ trip. What it writes is what the models say; the constraints behind them hold al
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -41,8 +42,20 @@ WITH hold AS (
     WHERE org.id = ANY(%(managers)s::uuid[])
     RETURNING organization_id
 ), audited AS ({INSERT_ONE})
-SELECT ARRAY(SELECT organization_id FROM audience), ARRAY(SELECT organization_id FROM managers)
+SELECT ARRAY(SELECT organization_id FROM audience), ARRAY(SELECT organization_id FROM managers),
+       ARRAY(SELECT org.id FROM identity_organization org WHERE org.id = ANY(%(audience)s::uuid[])
+             AND NOT org.reservations_enabled AND NOT org.is_platform_ops)
 """  # noqa: S608  (one constant in another)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The parties of a reservation that was inserted: those of them that are organizations, and those of the
+    audience for which reservations are not enabled.
+    """
+
+    organizations: frozenset[UUID]
+    disabled: tuple[UUID, ...]
 
 
 def insert(
@@ -51,10 +64,10 @@ def insert(
     audience: Sequence[UUID],
     managers: Sequence[UUID],
     entry: AuditEntry,
-) -> set[UUID]:
+) -> Written:
     """Insert the reservation, its hold, what belongs to them, and `entry`, at its `created_at`.
 
-    Returns those of `audience` and `managers` that are organizations: unless that is all of them, roll back.
+    The caller rolls back unless all of `audience` and `managers` are organizations and none is disabled.
     Raises IntegrityError of `one_hold_at_a_time` when another hold has one of the units in that term.
     """
     hold = reservation.hold
@@ -74,5 +87,5 @@ def insert(
         "at": at,
         **insert_values(entry),
     }
-    ((written, managing),) = query(_INSERT, values)
-    return {*written, *managing}
+    ((audience_ids, manager_ids, disabled_ids),) = query(_INSERT, values)
+    return Written(frozenset((*audience_ids, *manager_ids)), tuple(disabled_ids))
