@@ -14,7 +14,7 @@ from django.http.response import HttpResponseBase
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
-from openrelay.api.pagination import DEFAULT_LIMIT, MAX_LIMIT, paginate, read_page
+from openrelay.api.pagination import DEFAULT_LIMIT, MAX_LIMIT, after, paginate, read_page
 from openrelay.api.serializers import StrictCharField, StrictIntegerField, StrictSerializer
 
 M = TypeVar("M", bound=models.Model)
@@ -60,20 +60,22 @@ def answer_list(
     shown = _encode(present(first))
     if position is None:
         return HttpResponse(shown, content_type=_JSON)
-    return StreamingHttpResponse(_pages(shown, queryset, present, position, order), content_type=_JSON)
+    following_ids = list(after(queryset, position, order).values_list("pk", flat=True))
+    pages = _pages(shown, queryset.order_by(*order), present, following_ids)
+    return StreamingHttpResponse(pages, content_type=_JSON)
 
 
 def _pages(
-    first: bytes,
-    queryset: "models.QuerySet[M]",
-    present: Present,
-    position: list[Any] | None,
-    order: tuple[str, ...],
+    first: bytes, queryset: "models.QuerySet[M]", present: Present, following_ids: list[Any]
 ) -> Iterator[bytes]:
+    """The parts of the array: the first page, then the rows of `following_ids` a page at a time.
+
+    The ids are read once: to find the place of each page anew would sort the whole list for every page.
+    """
     _give_connection_back()
     yield first[:-1]
-    while position is not None:
-        rows, position = read_page(queryset, limit=PAGE_ROWS, position=position, order=order)
+    for start in range(0, len(following_ids), PAGE_ROWS):
+        rows = list(queryset.filter(pk__in=following_ids[start : start + PAGE_ROWS]))
         shown = _encode(present(rows))[1:-1]
         _give_connection_back()
         if shown:

@@ -54,13 +54,19 @@ def read_page(
     A position is the row's values of the fields in `order`; None begins at the first row.
     """
     names = [name.removeprefix("-") for name in order]
-    page = queryset.order_by(*order)
-    if position is not None:
-        page = page.filter(_after(names, position, order[0].startswith("-")))
+    page = queryset.order_by(*order) if position is None else after(queryset, position, order)
     rows = list(page[: limit + 1])
     if len(rows) <= limit:
         return rows, None
     return rows[:limit], [getattr(rows[limit - 1], name) for name in names]
+
+
+def after(
+    queryset: "models.QuerySet[M]", position: list[Any], order: tuple[str, ...]
+) -> "models.QuerySet[M]":
+    """The rows that follow `position`, in order."""
+    names = [name.removeprefix("-") for name in order]
+    return queryset.order_by(*order).filter(_after(names, position, order[0].startswith("-")))
 
 
 def _after(names: list[str], values: list[Any], descending: bool) -> models.Q:
