@@ -38,6 +38,9 @@ SPOT_RECLAIMED: Final = "spot_reclaimed_by_capacity_owner"
 SPOT_PREEMPTED: Final = "spot_preempted_for_reservation_tenant"
 NODE_REMOVED: Final = "node_removed"
 NODE_LOST: Final = "node_lost"
+BALANCE_USED_UP: Final = "auto_stopped_insufficient_balance"
+ACCOUNT_SUSPENDED: Final = "auto_stopped_account_suspended"
+ORGANIZATION_DELETED: Final = "auto_stopped_organization_deleted"
 NODE_LEAVING: Final = "node leaving at "  # and the RFC 3339 time: of a running workload
 
 # The form of most of them.

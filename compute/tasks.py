@@ -2,22 +2,26 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 from uuid import UUID
 
 from celery import shared_task
 
-from compute.services import draining, interruption, offering, stuck, teardown
+from compute.services import account_stops, balances, draining, interruption, offering, stuck, teardown
 
 log = logging.getLogger(__name__)
 
 
-def _each(ids: Iterable[UUID], act: Callable[[UUID], object]) -> None:
+T = TypeVar("T")
+
+
+def _each(due: Iterable[T], act: Callable[[T], object]) -> None:
     """Act on each, in a transaction of its own; one that cannot be done must not keep the rest waiting."""
-    for pk in ids:
+    for one in due:
         try:
-            act(pk)
+            act(one)
         except Exception:
-            log.exception("%s of %s failed; the next sweep tries again", act.__name__, pk)
+            log.exception("%s of %s failed; the next sweep tries again", act.__name__, one)
 
 
 @shared_task(name="compute.tear_down")
@@ -48,6 +52,19 @@ def sweep_lost_nodes() -> None:
 def sweep_interrupted() -> None:
     """Give up what has been interrupted for too long."""
     _each(interruption.overdue_ids(), interruption.give_up_on)
+
+
+@shared_task(name="compute.note_balance")
+def note_balance(organization_id: str) -> None:
+    """Tell one organization what its balance has come to."""
+    balances.note_balance(UUID(organization_id))
+
+
+@shared_task(name="compute.sweep_accounts")
+def sweep_accounts() -> None:
+    """Tell organizations what their balances have come to, and stop what they may not have any more."""
+    _each(balances.changing_ids(), balances.note_balance)
+    _each(account_stops.due(), account_stops.stop_due)
 
 
 @shared_task(name="compute.remove_leaving_node")

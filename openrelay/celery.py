@@ -37,6 +37,7 @@ app.conf.beat_schedule = {
     **every(5, "compute.sweep_lost_nodes"),
     **every(5, "compute.sweep_leaving_nodes"),
     **every(60, "compute.sweep_interrupted"),
+    **every(30, "compute.sweep_accounts"),
     **every(10, "compute.refresh_offers"),
     **every(3600, "api.delete_expired_answers"),
     **every(3600, "audit.delete_expired"),

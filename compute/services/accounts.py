@@ -5,7 +5,7 @@ from uuid import UUID
 
 from compute.services.burn import FLOOR_CENTS, spent, spent_cents
 from openrelay.errors import Conflict
-from openrelay.identity.accounts import ACTIVE
+from openrelay.identity.accounts import ACTIVE, STATUS_SQL
 from openrelay.identity.caller import Caller
 from openrelay.rows import Reading
 
@@ -14,9 +14,9 @@ def account_of(organization_id: UUID) -> Reading:
     """How the organization stands now, for `require_means`: summed up only where it has a balance."""
     cents = spent_cents(organization_id)
     return Reading(
-        "(SELECT json_build_array(account_status, balance_cents,"  # noqa: S608  (constants)
+        f"(SELECT json_build_array({STATUS_SQL}, balance_cents,"  # noqa: S608  (constants)
         f" CASE WHEN balance_cents IS NOT NULL THEN {cents.sql} END)"
-        " FROM identity_organization WHERE id = %s::uuid)",
+        " FROM identity_organization org WHERE id = %s::uuid)",
         (*cents.params, organization_id),
     )
 
@@ -54,8 +54,8 @@ def require_balance(caller: Caller) -> None:
 def _require_status(status: str) -> None:
     if status != ACTIVE:
         raise Conflict(
-            f"The account of your organization is {status}, so nothing new is started for it. "
-            "What runs goes on. Ask an operator.",
+            f"The account of your organization is {status}, so nothing is started for it, and what runs is "
+            "stopped after a grace period. Ask an operator.",
             code="ACCOUNT_RESTRICTED",
         )
 

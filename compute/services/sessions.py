@@ -11,10 +11,11 @@ from uuid import UUID
 from django.db.models import F, OuterRef, Subquery, Value
 from django.db.models.functions import Greatest, Least
 
+from compute import states
 from compute.models import Claim, Run, UsageSession, UsageUnit, Workload
 from compute.services.prices import is_free, rate, size_rate
 from nodes.models import HoldUnit, Node
-from nodes.querysets import OFFLINE_GRACE
+from nodes.querysets import OFFLINE_GRACE, Moment
 from openrelay.ids import new_id
 
 _NOT_HELD = (None, False)
@@ -110,6 +111,27 @@ def close_sessions(workload_ids: Collection[UUID], at: datetime, *, reason: str)
     UsageSession.objects.open().filter(workload_id__in=workload_ids).update(
         ended_at=Greatest(F("started_at"), gone_at), end_reason=reason[:300]
     )
+
+
+def unbilled(workloads: Sequence[Workload], at: Moment) -> set[UUID]:
+    """Which of the workloads their organization does not pay for at `at`: by the open session of one that
+    runs, by the session that would open for any other.
+    """
+    running = [workload.pk for workload in workloads if workload.status == states.RUNNING]
+    free = set(
+        UsageSession.objects.open()
+        .filter(workload_id__in=running, non_billable=True)
+        .values_list("workload_id", flat=True)
+    )
+    others = {workload.pk: workload for workload in workloads if workload.status != states.RUNNING}
+    holds: dict[UUID, list[UUID | None]] = {}
+    owners: dict[UUID, UUID] = {}
+    in_term = HoldUnit.objects.in_term(at).filter(unit=OuterRef("unit"), hold=OuterRef("hold"))
+    claims = Claim.objects.filter(workload_id__in=others).annotate(had_by=Subquery(in_term.values("hold")))
+    for pk, hold_id, owner_id in claims.values_list("workload_id", "had_by", "node__organization_id"):
+        holds.setdefault(pk, []).append(hold_id)
+        owners[pk] = owner_id
+    return free | {pk for pk in holds if is_free(others[pk].organization_id, owners[pk], holds[pk])}
 
 
 def hourly_cents(workload: Workload) -> int | None:

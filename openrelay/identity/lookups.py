@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 
-from openrelay.identity.accounts import Account
+from openrelay.identity.accounts import STATUS_SQL, Account
 from openrelay.identity.caller import Place
 from openrelay.identity.roles import HeldRole, builtin
 from openrelay.rows import NOTHING, Question, Reading, Row
 
 T = TypeVar("T")
 
-_ACCOUNT = "org.account_status, org.balance_cents"
+_ACCOUNT = f"{STATUS_SQL}, org.balance_cents"
 # One of the organization's own roles, where that is what the place has.
 _OWN = "own.id, own.name, own.permissions, own.ip_ranges, own.endpoints, own.model_ids"
 

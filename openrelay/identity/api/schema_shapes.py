@@ -162,7 +162,11 @@ SHAPES = {
             "billingEmail": text("Where invoices go; empty when nobody said."),
         },
         {
-            "accountStatus": text("`active`, or `suspended` by operators: then nothing new is started."),
+            "accountStatus": text(
+                "`active`; `balance_low`: the balance will not last long; `balance_depleted`: it is used up, "
+                "so nothing that is billed is started, and it is stopped after a grace period; "
+                "`suspended` by operators: nothing is started, and what runs is stopped after a grace period."
+            ),
             "isProvider": flag("Whether it may own nodes."),
             "createdAt": time(),
             "billingName": text("The name on invoices, where it is another."),

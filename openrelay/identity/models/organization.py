@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from openrelay.identity.accounts import ACTIVE
+from openrelay.identity.accounts import status_of
 from openrelay.ids import new_id
 
 
@@ -25,8 +25,17 @@ class Organization(models.Model):
     balance_cents = models.BigIntegerField(null=True, blank=True)
     billing_email = models.EmailField(blank=True)
     plan = models.CharField(max_length=50, default="standard")
-    account_status = models.CharField(max_length=50, default=ACTIVE)
     created_at = models.DateTimeField()
+    suspended_at = models.DateTimeField(null=True, blank=True, help_text="when operators suspended it")
+    balance_low_at = models.DateTimeField(
+        null=True, blank=True, help_text="when it was told that its balance is low; null while it is not"
+    )
+    balance_depleted_at = models.DateTimeField(
+        null=True, blank=True, help_text="when it was told that its balance is used up; null while it is not"
+    )
+    deleted_at = models.DateTimeField(
+        null=True, blank=True, help_text="when it was deleted; its row, log and usage stay"
+    )
 
     class Meta:
         constraints = [
@@ -35,7 +44,46 @@ class Organization(models.Model):
                 condition=models.Q(is_platform_ops=True),
                 name="one_platform_ops_organization",
             ),
+            models.CheckConstraint(
+                condition=models.Q(is_platform_ops=False) | models.Q(deleted_at=None),
+                name="platform_ops_organization_stays",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(balance_cents__isnull=False)
+                | models.Q(balance_low_at=None, balance_depleted_at=None),
+                name="no_balance_is_not_used_up",
+            ),
         ]
+        indexes = [
+            # For the sweeps: few of all there are.
+            models.Index(
+                fields=["suspended_at"],
+                condition=models.Q(suspended_at__isnull=False),
+                name="org_suspended",
+            ),
+            models.Index(
+                fields=["balance_depleted_at"],
+                condition=models.Q(balance_depleted_at__isnull=False),
+                name="org_balance_depleted",
+            ),
+            models.Index(
+                fields=["balance_low_at"],
+                condition=models.Q(balance_low_at__isnull=False),
+                name="org_balance_low",
+            ),
+            models.Index(
+                fields=["deleted_at"], condition=models.Q(deleted_at__isnull=False), name="org_deleted"
+            ),
+        ]
+
+    @property
+    def account_status(self) -> str:
+        """How the account stands, as the organization is shown it; see `accounts.status_of`."""
+        return status_of(
+            suspended_at=self.suspended_at,
+            balance_depleted_at=self.balance_depleted_at,
+            balance_low_at=self.balance_low_at,
+        )
 
     def __str__(self) -> str:
         return self.name

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 
-from openrelay import clock
+from openrelay import clock, jobs
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Conflict, Invalid, NotFound
-from openrelay.identity.accounts import ACTIVE, STATUSES
+from openrelay.identity.accounts import ACTIVE, STATUSES, SUSPENDED
 from openrelay.identity.models import Organization
 
 _SHORT_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -80,8 +80,10 @@ def set_switches(*, actor: Actor, organization_id: uuid.UUID, **switches: Any) -
     """Set some of `SWITCHES`; those not named stay as they are.
 
     `balance_cents` is in cents, None when unknown; `account_status` is one of `accounts.STATUSES`; the others
-    are booleans. Raises NotFound, Invalid
-    (VALIDATION_ERROR) for what is no switch or no value of it. Setting what is so already writes nothing.
+    are booleans. Setting what is so already writes nothing.
+
+    Raises NotFound also for a deleted organization, Invalid (VALIDATION_ERROR) for what is no switch or no
+    value of it.
     """
     for name in switches:
         if name not in SWITCHES:
@@ -91,16 +93,31 @@ def set_switches(*, actor: Actor, organization_id: uuid.UUID, **switches: Any) -
     if switches.get("account_status", ACTIVE) not in STATUSES:
         raise Invalid(f"account_status must be one of {', '.join(STATUSES)}.")
     with transaction.atomic():
-        organization = Organization.objects.select_for_update(no_key=True).filter(pk=organization_id).first()
+        organization = (
+            Organization.objects.select_for_update(no_key=True)
+            .filter(pk=organization_id, deleted_at=None)
+            .first()
+        )
         if organization is None:
             raise NotFound()
-        changed = [name for name, value in switches.items() if getattr(organization, name) != value]
+        at = clock.read()
+        present = {name: getattr(organization, name) for name in switches}
+        if "account_status" in switches:
+            present["account_status"] = ACTIVE if organization.suspended_at is None else SUSPENDED
+        changed = [name for name, value in switches.items() if present[name] != value]
         if not changed:
             return organization
-        before = {SWITCHES[name]: getattr(organization, name) for name in changed}
-        for name in changed:
-            setattr(organization, name, switches[name])
-        organization.save(update_fields=changed)
+        before = {SWITCHES[name]: present[name] for name in changed}
+        facts = {name: switches[name] for name in changed}
+        if "account_status" in facts:
+            facts["suspended_at"] = None if facts.pop("account_status") == ACTIVE else at
+        if "balance_cents" in facts:
+            if facts["balance_cents"] is None:
+                facts |= {"balance_low_at": None, "balance_depleted_at": None}
+            jobs.on_commit("compute.note_balance", str(organization.pk))
+        for name, value in facts.items():
+            setattr(organization, name, value)
+        organization.save(update_fields=list(facts))
         record(
             actor,
             "org.switches_changed",
@@ -109,5 +126,6 @@ def set_switches(*, actor: Actor, organization_id: uuid.UUID, **switches: Any) -
             org_id=organization.id,
             before=before,
             after={SWITCHES[name]: switches[name] for name in changed},
+            at=at,
         )
     return organization

@@ -58,7 +58,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--account-status",
             choices=STATUSES,
-            help="suspended: nothing new that is billed is started; what runs goes on",
+            help="suspended: nothing is started, and what runs is stopped after a grace period",
             default=SUPPRESS,
         )
 
