@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @contextmanager
 def running(seconds: float = 120) -> Iterator[dict[str, str]]:
-    """A running OpenRelay in a temporary home; yields what its run.env says."""
+    """A running OpenRelay in a temporary home; yields what its run.env says, and the home."""
     with tempfile.TemporaryDirectory(prefix="openrelay-bench-") as folder:
         home = Path(folder)
         log = home / "bench.log"
