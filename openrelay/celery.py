@@ -11,6 +11,7 @@ from django.conf import settings
 from openrelay.schedule import every, stop_on_sigterm
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "openrelay.settings")
+os.environ["OPENRELAY_PROCESS"] = "worker"
 
 
 @setup_logging.connect

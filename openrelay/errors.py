@@ -90,3 +90,12 @@ class Unavailable(ApiError):
     def __init__(self, message: str, *, code: str | None = None, retry_after: int = 30, **extra: Any) -> None:
         super().__init__(message, code=code, **extra)
         self.headers["Retry-After"] = str(retry_after)
+
+
+class TryAgain(Unavailable):
+    """503: a wait was ended, or another change came between. The same request may succeed in a moment."""
+
+    code = "TRY_AGAIN"
+
+    def __init__(self, message: str, *, retry_after: int = 1) -> None:
+        super().__init__(message, retry_after=retry_after)

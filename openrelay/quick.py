@@ -6,6 +6,7 @@ keeps one connection for them, of its own; when that fails, another is made, and
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -13,11 +14,13 @@ import psycopg
 from django.conf import settings
 from django.db import connection
 
+from openrelay.database.base import limits
+from openrelay.database.bounded import Connection
 from openrelay.database.statements import run
 from openrelay.rows import Reading
 
 _lock = Lock()
-_kept: dict[str, psycopg.Connection[Any]] = {}
+_kept: dict[str, Connection] = {}
 
 
 def fetchone(statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -58,7 +61,7 @@ def _plainly(statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
     return row
 
 
-def _ask(kept: psycopg.Connection[Any], statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
+def _ask(kept: Connection, statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
     if settings.DATABASE_PREPARES:
         (rows,) = run(kept, [(statement, params)])
         return rows[0] if rows else None
@@ -66,10 +69,13 @@ def _ask(kept: psycopg.Connection[Any], statement: str, params: Sequence[Any]) -
     return row
 
 
-def _connect() -> psycopg.Connection[Any]:
+def _connect() -> Connection:
     # As Django connects, with all that DATABASE_URL says, but for how Django has values read.
     params: dict[str, Any] = connection.get_connection_params()
     del params["context"]
     # Where nothing may be prepared, values are written into the statement, which goes out as one message.
     params["cursor_factory"] = psycopg.ClientCursor
-    return psycopg.connect(**params, autocommit=True)
+    made = Connection.connect(**params, autocommit=True)
+    # Others wait for this one, and a question that failed here is asked again: so no longer than for a lock.
+    made.limits = replace(limits(), statement=limits().lock)
+    return made

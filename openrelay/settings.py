@@ -13,6 +13,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 from django.urls import reverse_lazy
 
+from openrelay.database.bounded import Connection
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
 
@@ -115,17 +117,40 @@ DATABASES = {
         "DISABLE_SERVER_SIDE_CURSORS": True,
     }
 }
+# How many seconds a process of this kind waits for one lock and for one statement, keeps a transaction open
+# with nothing to do, and waits for a connection. 0 sets no limit. A web server gives up before its client and
+# its supervisor do; a command may have a whole database to read.
+OPENRELAY_PROCESS = env.str("OPENRELAY_PROCESS", default="command")
+_lock, _statement, _idle, _connect = {
+    "web": (5, 15, 15, 5),
+    "worker": (5, 120, 60, 5),
+    "command": (30, 3600, 600, 10),
+}[OPENRELAY_PROCESS]
+DATABASE_LOCK_TIMEOUT = env.float("DATABASE_LOCK_TIMEOUT", default=_lock)
+DATABASE_STATEMENT_TIMEOUT = env.float("DATABASE_STATEMENT_TIMEOUT", default=_statement)
+DATABASE_IDLE_IN_TRANSACTION_TIMEOUT = env.float("DATABASE_IDLE_IN_TRANSACTION_TIMEOUT", default=_idle)
+DATABASE_CONNECT_TIMEOUT = env.int("DATABASE_CONNECT_TIMEOUT", default=_connect)
+DATABASES["default"]["OPTIONS"] = {
+    "connect_timeout": DATABASE_CONNECT_TIMEOUT,
+    # A connection whose other end vanished without a word is given up by the kernel.
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+    **DATABASES["default"].get("OPTIONS", {}),
+}
 # Whether the statements that everybody waits for are prepared. Behind a transaction-mode pooler only when it
 # keeps track of them, as PgBouncer does from 1.22 on.
 DATABASE_PREPARES = env.bool("DATABASE_PREPARES", default=False)
 if DATABASE_PREPARES:
-    DATABASES["default"].setdefault("OPTIONS", {})["prepare_threshold"] = 0
+    DATABASES["default"]["OPTIONS"]["prepare_threshold"] = 0
 DATABASE_POOL_SIZE = env.int("DATABASE_POOL_SIZE", default=0)
 if DATABASE_POOL_SIZE:
-    DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
+    DATABASES["default"]["OPTIONS"]["pool"] = {
+        "connection_class": Connection,
         "min_size": 1,
         "max_size": DATABASE_POOL_SIZE,
-        "timeout": 10,
+        "timeout": DATABASE_CONNECT_TIMEOUT,
         "max_idle": 300,
     }
 else:

@@ -1,11 +1,13 @@
 """Every error becomes its answer here: `{"error": sentence, "code": STABLE_CODE}`."""
 
 import logging
+import sys
 from typing import Any
 
 from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.template import loader
 from django.views import defaults
 from rest_framework import exceptions, status
 from rest_framework.response import Response
@@ -18,13 +20,17 @@ from openrelay.errors import (
     Invalid,
     NotFound,
     TooManyRequests,
+    TryAgain,
     Unauthenticated,
     Unavailable,
 )
 
 log = logging.getLogger(__name__)
 
-_TRY_AGAIN_STATES = ("40001", "40P01", "55P03")
+_CAME_BETWEEN_STATES = ("40001", "40P01")
+# A wait that PostgreSQL, or this process for it, has ended: for a lock (lock_not_available), in a statement
+# (query_canceled), in or for a transaction (idle_in_transaction_session_timeout, transaction_timeout).
+_TIMEOUT_STATES = ("55P03", "57014", "25P03", "25P04")
 
 
 class MethodNotAllowed(ApiError):
@@ -91,8 +97,11 @@ def translate(error: Exception, request_id: str) -> ApiError:
 
 def _from_database(error: Exception, request_id: str) -> ApiError:
     state = getattr(error.__cause__, "sqlstate", None)
-    if state in _TRY_AGAIN_STATES:
-        return Unavailable("Another change came between. Try again.", code="TRY_AGAIN", retry_after=1)
+    if state in _CAME_BETWEEN_STATES:
+        return TryAgain("Another change came between. Try again.")
+    if state in _TIMEOUT_STATES:
+        log.warning("a wait in the database was ended, request %s: %s", request_id, error)
+        return TryAgain("The database is busy: this took too long and was given up. Try again.")
     if isinstance(error, DataError):
         log.error("a value reached the database that it cannot take, request %s", request_id, exc_info=error)
         return Invalid("A value is out of range.")
@@ -113,6 +122,10 @@ def _from_database(error: Exception, request_id: str) -> ApiError:
 
 def _unforeseen(error: Exception, request_id: str) -> ApiError:
     log.error("unforeseen error, request %s", request_id, exc_info=error)
+    return _internal(request_id)
+
+
+def _internal(request_id: str) -> ApiError:
     return ApiError(f"Something went wrong here. Tell support this request's id: {request_id}")
 
 
@@ -149,8 +162,20 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """500 outside any API view; Django has logged it."""
+    """The answer to an error outside any API view: 503 where a wait was ended or the database is away, else
+    500. Django has logged it.
+    """
+    error = sys.exc_info()[1]
+    request_id = getattr(request, "request_id", "")
+    if isinstance(error, DatabaseError | InterfaceError):
+        translated = _from_database(error, request_id)
+    elif isinstance(error, Unavailable):
+        translated = error
+    else:
+        translated = _internal(request_id)
     if is_api_path(request.path_info):
-        request_id = getattr(request, "request_id", "")
-        return answer(ApiError(f"Something went wrong here. Tell support this request's id: {request_id}"))
-    return defaults.server_error(request)
+        return answer(translated)
+    if translated.status != 503:
+        return defaults.server_error(request)
+    page = loader.render_to_string("503.html", {"sentence": translated.message})
+    return HttpResponse(page, status=503, headers=translated.headers)

@@ -1,15 +1,28 @@
 """The backend; Django finds it under this name."""
 
 import select
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from django.conf import settings
 from django.db.backends.postgresql import base
 from django.db.transaction import TransactionManagementError
+from psycopg import IsolationLevel
+from psycopg.pq import TransactionStatus
 
-from openrelay.database.statements import Params, Row, run
+from openrelay.database.bounded import Connection, Limits
+from openrelay.database.statements import Params, Row, begin, run
+
+
+def limits() -> Limits:
+    """What the settings allow a connection."""
+    return Limits(
+        lock=settings.DATABASE_LOCK_TIMEOUT,
+        statement=settings.DATABASE_STATEMENT_TIMEOUT,
+        idle_in_transaction=settings.DATABASE_IDLE_IN_TRANSACTION_TIMEOUT,
+    )
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -19,15 +32,42 @@ class DatabaseWrapper(base.DatabaseWrapper):
     _closed_by_statement = False
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        """A connection; from the pool one that is not known to be dead."""
+        """A connection on which every wait has an end; from the pool one that is not known to be dead."""
         pool: Any = self.pool  # type: ignore[attr-defined]
+        if pool is None:
+            self.isolation_level = IsolationLevel.READ_COMMITTED
+            return Connection.connect(**conn_params)
         while True:
             connection = super().get_new_connection(conn_params)
-            if pool is None or _lives(connection):
+            if _lives(connection):
                 return connection
             # Closed, it is thrown away by the pool, which makes another.
             connection.close()
             pool.putconn(connection)
+
+    def _configure_connection(self, connection: Connection) -> bool:
+        # Django's hook for a new connection, its own or the pool's.
+        connection.limits = limits()
+        configured: bool = super()._configure_connection(connection)  # type: ignore[misc]
+        return configured
+
+    @contextmanager
+    def limited(self, limits: Limits) -> Iterator[None]:
+        """Have a connection under other limits, inside the block and outside of any transaction."""
+        self.ensure_connection()
+        connection: Connection = self.connection
+        usual, connection.limits = connection.limits, limits
+        try:
+            yield
+        finally:
+            connection.limits = usual
+
+    def create_cursor(self, name: str | None = None) -> Any:
+        """A cursor, in a transaction under the connection's limits where one is to begin."""
+        connection = self.connection
+        if not connection.autocommit and connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            begin(connection)
+        return super().create_cursor(name)
 
     def query_all(
         self, statements: Sequence[tuple[str, Params]], *, closing: bool = False
@@ -78,6 +118,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def rollback(self) -> None:
         """Undo what is not committed."""
         self._closed_by_statement = False
+        if self.connection is not None and self.connection.closed:
+            # PostgreSQL undoes it by itself. Django would connect, and wait for it, only to end the block.
+            self.close()
+            self.closed_in_transaction = True
+            return
         super().rollback()
 
     def connect(self) -> None:

@@ -7,7 +7,6 @@ takes to send most of these.
 import datetime as dt
 import itertools
 import re
-import select
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -18,8 +17,10 @@ from django.conf import settings
 from django.db.backends.postgresql.psycopg_any import get_adapters_template
 from psycopg import abc, errors, pq
 from psycopg.adapt import AdaptersMap, PyFormat, Transformer
-from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.types.datetime import TimestamptzLoader
+
+from openrelay.database.bounded import Connection, abandon
 
 Params = Sequence[Any] | Mapping[str, Any]
 Row = tuple[Any, ...]
@@ -28,8 +29,6 @@ _Key = tuple[str, tuple[int, ...] | None]
 
 _PLACEHOLDER = re.compile(r"%(?:%|s|\((\w+)\)s)")
 _NAME = b"openrelay_%d"
-# For how long an interrupted message's server is asked to give up.
-_CANCEL_SECONDS = 2.0
 _DONE = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
 
 _prepared: WeakKeyDictionary[psycopg.Connection[Any], dict[_Key, bytes]] = WeakKeyDictionary()
@@ -37,8 +36,20 @@ _prepared: WeakKeyDictionary[psycopg.Connection[Any], dict[_Key, bytes]] = WeakK
 _numbers = itertools.count(1)
 
 
+def begin(connection: Connection) -> None:
+    """Begin a transaction under the connection's limits, by one message. Raises psycopg's errors."""
+    message = _Message(connection)
+    try:
+        connection.pgconn.send_query(connection.limits.begin)
+        results = message.results(pipeline=False)
+    except BaseException:
+        abandon(connection)
+        raise
+    message.check(*results)
+
+
 def run(
-    connection: psycopg.Connection[Any], statements: Sequence[tuple[str, Params]], *, commits: bool = False
+    connection: Connection, statements: Sequence[tuple[str, Params]], *, commits: bool = False
 ) -> list[list[Row]]:
     """The rows of each statement, with `%s` or `%(name)s` where its parameters go.
 
@@ -48,7 +59,8 @@ def run(
     the types of parameters: cast the ones it cannot. For one thread at a time, as the connection is.
 
     Raises psycopg's error for the first that fails; those after it are not run. Where the wait for a message
-    is interrupted, by a task's time limit say, the connection is closed.
+    is interrupted, by a task's time limit say, or is longer than the connection's limit, the connection is
+    closed.
     """
     message = _Message(connection)
     # All of them before anything is sent, for a value may be one that cannot be.
@@ -64,20 +76,9 @@ def run(
         pg.exit_pipeline_mode()
     except BaseException:
         # Lost, or interrupted halfway: what comes next on it would be taken for the answer to something else.
-        _abandon(connection)
+        abandon(connection)
         raise
     return message.rows(results)
-
-
-def _abandon(connection: psycopg.Connection[Any]) -> None:
-    """Close a connection, and have its server give up what it was asked and may still wait to do."""
-    try:
-        if connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
-            connection.cancel_safe(timeout=_CANCEL_SECONDS)
-    except psycopg.Error:
-        pass  # it is gone too
-    finally:
-        connection.close()
 
 
 class _Asked(NamedTuple):
@@ -98,11 +99,12 @@ class _Part(NamedTuple):
 class _Message:
     """Statements on their way, and what to make of each result in turn."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.adapters = _adapters()
         self.names = _prepared.setdefault(connection, {})
         self.expected: list[_Part] = []
+        self.deadline = connection.deadline()
 
     def asked(self, statement: str, params: Params) -> _Asked:
         """The statement with its parameters. Raises psycopg's error for a value that cannot be sent."""
@@ -117,59 +119,81 @@ class _Message:
         pg = self.connection.pgconn
         key, transformer, values = asked
         name = self.names.get(key)
-        if name is None:
-            name = _NAME % next(_numbers)
-            self._check(pg.prepare(name, _converted(key[0])[0], transformer.types))
-            self.names[key] = name
-        # psycopg takes None for NULL here too, though it does not say so.
-        result = pg.exec_prepared(name, values, transformer.formats)  # type: ignore[arg-type]
-        self._check(result)
+        try:
+            if name is None:
+                name = _NAME % next(_numbers)
+                pg.send_prepare(name, _converted(key[0])[0], transformer.types)
+                self.check(*self.results(pipeline=False))
+                self.names[key] = name
+            # psycopg takes None for NULL here too, though it does not say so.
+            pg.send_query_prepared(name, values, transformer.formats)
+            results = self.results(pipeline=False)
+        except BaseException:
+            if pg.transaction_status == TransactionStatus.ACTIVE:
+                abandon(self.connection)
+            raise
+        self.check(*results)
+        (result,) = results
         transformer.set_pgresult(result)
         return transformer.load_rows(0, result.ntuples, tuple)
 
     def send(self, asked: Sequence[_Asked], *, begins: bool, commits: bool) -> None:
-        """Send the statements, with a BEGIN before them and a COMMIT after them where asked."""
-        pg = self.connection.pgconn
+        """Send the statements, with a BEGIN under the connection's limits before them and a COMMIT after them
+        where asked.
+        """
         if begins:
             self._plainly(b"BEGIN")
-        for key, transformer, values in asked:
-            name = self.names.get(key)
-            if name is None:
-                name = _NAME % next(_numbers)
-                pg.send_prepare(name, _converted(key[0])[0], transformer.types)
-                self.expected.append(_Part(prepares=(key, name)))
-            pg.send_query_prepared(name, values, transformer.formats)
-            self.expected.append(_Part(reader=transformer))
+            if (limits := self.connection.limits.statement_after_begin) is not None:
+                self._prepared(self.asked(limits, ()))
+        for each in asked:
+            self._prepared(each, reader=each.transformer)
         if commits:
             self._plainly(b"COMMIT")
-        pg.pipeline_sync()
-        while pg.flush():
-            self._wait(select.POLLIN | select.POLLOUT)
+        self.connection.pgconn.pipeline_sync()
+
+    def _prepared(self, asked: _Asked, *, reader: abc.Transformer | None = None) -> None:
+        pg = self.connection.pgconn
+        key, transformer, values = asked
+        name = self.names.get(key)
+        if name is None:
+            name = _NAME % next(_numbers)
+            pg.send_prepare(name, _converted(key[0])[0], transformer.types)
+            self.expected.append(_Part(prepares=(key, name)))
+        pg.send_query_prepared(name, values, transformer.formats)
+        self.expected.append(_Part(reader=reader))
 
     def _plainly(self, command: bytes) -> None:
         self.connection.pgconn.send_query_params(command, None)
         self.expected.append(_Part())
 
-    def results(self) -> list[pq.abc.PGresult]:
-        """Read every result. Raises OperationalError when the connection is lost before the last."""
+    def results(self, *, pipeline: bool = True) -> list[pq.abc.PGresult]:
+        """Send what was not sent yet, and read every result.
+
+        Raises OperationalError when the connection is lost, or given up, before the last.
+        """
         pg = self.connection.pgconn
         results: list[pq.abc.PGresult] = []
+        self.connection.send_all(self.deadline)
         while True:
             while pg.is_busy():
-                self._wait(select.POLLIN)
+                if not self.connection.wait_for_input(self.deadline):
+                    break
             result = pg.get_result()
             if result is not None and result.status == ExecStatus.PIPELINE_SYNC:
                 return results
             if result is not None:
                 results.append(result)
+            elif not pipeline and results:
+                return results
             elif pg.status != ConnStatus.OK:
+                self.check(*results)
                 raise errors.OperationalError(pg.get_error_message())
 
     def rows(self, results: Sequence[pq.abc.PGresult]) -> list[list[Row]]:
         """The rows of those that have some. Raises psycopg's error for the first that failed."""
         rows: list[list[Row]] = []
         for part, result in zip(self.expected, results, strict=True):
-            self._check(result)
+            self.check(result)
             if part.prepares is not None:
                 key, name = part.prepares
                 self.names[key] = name
@@ -178,10 +202,16 @@ class _Message:
                 rows.append(part.reader.load_rows(0, result.ntuples, tuple))
         return rows
 
+    def check(self, *results: pq.abc.PGresult) -> None:
+        """Raises psycopg's error for the first of the results that is one."""
+        for result in results:
+            self._check(result)
+
     def _check(self, result: pq.abc.PGresult) -> None:
         if result.status in _DONE:
             return
-        if self.connection.pgconn.status != ConnStatus.OK:
+        state = result.error_field(DiagnosticField.SQLSTATE)
+        if state is None and self.connection.pgconn.status != ConnStatus.OK:
             # libpq's own words have no code, by which psycopg could tell that the connection is lost.
             raise errors.OperationalError(result.error_message.decode(errors="replace").strip())
         error = errors.error_from_result(result, self.connection.info.encoding)
@@ -189,13 +219,6 @@ class _Message:
             # A table changed below a statement, or somebody dropped it: all are prepared anew next time.
             self.names.clear()
         raise error
-
-    def _wait(self, events: int) -> None:
-        """Wait for the socket, leaving the interpreter to others: the wait may be for a lock."""
-        socket = select.poll()
-        socket.register(self.connection.pgconn.socket, events)
-        if any(event & ~select.POLLOUT for _, event in socket.poll()):
-            self.connection.pgconn.consume_input()
 
 
 @lru_cache(maxsize=512)

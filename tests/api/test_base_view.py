@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from django.db import DataError, IntegrityError, OperationalError, connection
+from django.db import DataError, IntegrityError, InternalError, OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import path
@@ -207,6 +207,10 @@ def caused(error: Exception, sqlstate: str) -> Exception:
     [
         (caused(OperationalError("serialization"), "40001"), 503, "TRY_AGAIN"),
         (caused(OperationalError("deadlock"), "40P01"), 503, "TRY_AGAIN"),
+        (caused(OperationalError("lock timeout"), "55P03"), 503, "TRY_AGAIN"),
+        (caused(OperationalError("statement timeout"), "57014"), 503, "TRY_AGAIN"),
+        (caused(InternalError("idle in transaction"), "25P03"), 503, "TRY_AGAIN"),
+        (caused(InternalError("transaction timeout"), "25P04"), 503, "TRY_AGAIN"),
         (caused(OperationalError("gone"), "57P01"), 503, "DATABASE_UNAVAILABLE"),
         (OperationalError("connection refused"), 503, "DATABASE_UNAVAILABLE"),
         (caused(DataError("numeric overflow"), "22003"), 400, "VALIDATION_ERROR"),

@@ -61,10 +61,11 @@ def test_commands_beside_a_home_find_what_it_runs_on(tmp_path):
 
 def test_a_pool_keeps_the_options_of_the_database_url(empty_home):
     done = run(
-        "sorted(settings.DATABASES['default']['OPTIONS'])",
+        "[settings.DATABASES['default']['OPTIONS'][name] for name in ('sslmode', 'connect_timeout')], "
+        "settings.DATABASES['default']['OPTIONS']['pool']['max_size']",
         SECRET_KEY="x" * 50,
         DATABASE_POOL_SIZE="4",
-        DATABASE_URL="postgres://a:b@db:5432/c?sslmode=verify-full",
+        DATABASE_URL="postgres://a:b@db:5432/c?sslmode=verify-full&connect_timeout=3",
         **empty_home,
     )
-    assert done.stdout.strip() == "['pool', 'sslmode']", done.stderr
+    assert done.stdout.strip() == "['verify-full', 3] 4", done.stderr

@@ -115,5 +115,5 @@ def test_a_silent_database_is_named(http, monkeypatch):
 
 
 class _Silent:
-    def cursor(self):
+    def limited(self, limits):
         raise health.DatabaseError("connection to server at db.internal failed for user admin")

@@ -59,7 +59,8 @@ CODES = {
     ),
     "TRY_AGAIN": Code(
         503,
-        "another change came between; nothing was done.",
+        "another change came between, or a wait for the database was ended; send the request again after "
+        "`Retry-After` seconds.",
         "Another change came between. Try again.",
     ),
     "DATABASE_UNAVAILABLE": Code(
