@@ -11,7 +11,9 @@ from openrelay.errors import ApiError, Invalid
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 32
-_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# A string, whether or not it ends, or a bracket outside of strings. Each character is read once: a string
+# without an end is taken as it is, and not looked at again from its next quotation mark on.
+_STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTALL)
 _MAX_INTEGER = 2**63 - 1
 
 
@@ -64,7 +66,8 @@ def _shown(name: str) -> str:
 
 def _depth(text: str) -> int:
     depth = deepest = 0
-    for character in _STRINGS.sub("", text):
+    for found in _STRING_OR_BRACKET.finditer(text):
+        character = found[0]
         if character in "[{":
             depth += 1
             deepest = max(deepest, depth)

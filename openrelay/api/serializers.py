@@ -3,8 +3,9 @@
 import datetime as dt
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
+from itertools import islice
 from typing import Any, Final
 
 from django.core.validators import ProhibitNullCharactersValidator
@@ -16,7 +17,8 @@ from rest_framework.validators import ProhibitSurrogateCharactersValidator
 from openrelay.errors import Invalid
 from openrelay.ids import parse_id
 
-_SHOWN_AT_MOST: Final = 5
+# So many faults of an object or a list end its validation, and a refusal names so many.
+MOST_FAULTS: Final = 5
 # Also half a surrogate pair, which is no character and cannot be stored.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 # A terminal's escape sequences, single control characters, and half a surrogate pair.
@@ -158,7 +160,28 @@ class StrictListField(serializers.ListField):
     def to_internal_value(self, data: Any) -> list[Any]:
         if not isinstance(data, list):
             self.fail("not_a_list")
-        return super().to_internal_value(data)
+        # The length first: items beyond it are not looked at.
+        if self.max_length is not None and len(data) > self.max_length:
+            self.fail("max_length", max_length=self.max_length)
+        if not data and not self.allow_empty:
+            self.fail("empty")
+        return validate_items(self.child, data)
+
+
+def validate_items(child: serializers.Field, data: Iterable[Any]) -> list[Any]:
+    """What `child` makes of each item. Raises ValidationError with the first `MOST_FAULTS` faults."""
+    values: list[Any] = []
+    faults: dict[Any, Any] = {}
+    for position, item in enumerate(data):
+        try:
+            values.append(child.run_validation(item))
+        except serializers.ValidationError as error:
+            faults[position] = error.detail
+            if len(faults) == MOST_FAULTS:
+                break
+    if faults:
+        raise serializers.ValidationError(faults)
+    return values
 
 
 class StrictMapField(serializers.DictField):
@@ -175,9 +198,22 @@ class StrictMapField(serializers.DictField):
         super().__init__(**kwargs)
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
-        if isinstance(data, dict) and len(data) > self.max_length:
+        if not isinstance(data, dict):
+            self.fail("not_a_dict", input_type=type(data).__name__)
+        if len(data) > self.max_length:
             self.fail("max_length", max_length=self.max_length)
-        return super().to_internal_value(data)
+        values: dict[str, Any] = {}
+        faults: dict[str, Any] = {}
+        for name, value in data.items():
+            try:
+                values[name] = self.child.run_validation(value)
+            except serializers.ValidationError as error:
+                faults[name[:60]] = error.detail
+                if len(faults) == MOST_FAULTS:
+                    break
+        if faults:
+            raise serializers.ValidationError(faults)
+        return values
 
 
 class IdField(serializers.Field):
@@ -241,19 +277,39 @@ class TimeField(serializers.Field):
         return value
 
 
+class StrictListSerializer(serializers.ListSerializer):
+    """A list of objects; `max_length` is in items."""
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        key = api_settings.NON_FIELD_ERRORS_KEY
+        if not isinstance(data, list):
+            raise serializers.ValidationError({key: ["must be a list"]})
+        if self.max_length is not None and len(data) > self.max_length:
+            raise serializers.ValidationError({key: [f"must have at most {self.max_length} items"]})
+        if not data and not self.allow_empty:
+            raise serializers.ValidationError({key: ["must not be empty"]})
+        return validate_items(self.child, data)
+
+
 class StrictSerializer(serializers.Serializer):
     """The shape of one operation's input. Fields are named as in JSON, with `source` for Python's name."""
+
+    class Meta:
+        list_serializer_class = StrictListSerializer
 
     default_error_messages = {**_COMMON, "invalid": "must be an object"}
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         if not isinstance(data, Mapping):
             raise serializers.ValidationError({api_settings.NON_FIELD_ERRORS_KEY: ["must be an object"]})
+        unknown = (name for name in data if name not in self.fields)
         errors: dict[str, Any] = {
-            str(name)[:60]: ["is not a field of this request"] for name in data if name not in self.fields
+            str(name)[:60]: ["is not a field of this request"] for name in islice(unknown, MOST_FAULTS)
         }
         values: dict[str, Any] = {}
         for field, judge, may_be_absent in self._plan:
+            if len(errors) >= MOST_FAULTS:
+                break
             if may_be_absent and field.field_name not in data:
                 continue
             try:
@@ -289,7 +345,10 @@ def check(
     *,
     query: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
-    """What `serializer_class` makes of `data`, and every fault, each a sentence that begins with its path."""
+    """What `serializer_class` makes of `data`, and its first faults: sentences that begin with their paths.
+
+    Validation of each object and list ends with its fifth fault.
+    """
     try:
         return _shared(serializer_class, query).run_validation(data), []
     except serializers.ValidationError as error:
@@ -318,9 +377,8 @@ def read(
     values, faults = check(serializer_class, data, query=query)
     if not faults:
         return values
-    shown = "; ".join(faults[:_SHOWN_AT_MOST])
-    more = f"; and {len(faults) - _SHOWN_AT_MOST} more" if len(faults) > _SHOWN_AT_MOST else ""
-    raise Invalid(f"{shown}{more}.")
+    shown = "; ".join(faults[:MOST_FAULTS])
+    raise Invalid(f"{shown}.")
 
 
 def _faults(detail: Any, path: str) -> list[str]:
