@@ -140,6 +140,7 @@ MATRIX: dict[str, dict[str, Any]] = {
     "update_role": row("tenant_admin", rest=403),
     "delete_role": row("tenant_admin", rest=403),
     "get_org": everyone_but(rest=403),
+    "delete_org": row("tenant_admin", rest=403),
     "list_org_members": everyone_but(rest=403),
     "list_audit_events": everyone_but(*BILLING, rest=403),
     # For a node's own credential.

@@ -91,10 +91,9 @@ def _stop(held: LockedNode, workloads: list[Workload], reason: str) -> None:
 
 def _ending(at: Moment) -> QuerySet[Organization]:
     """Organizations whose workloads are to be stopped at `at`, as far as was noted."""
-    return Organization.objects.filter(
+    return Organization.objects.live().filter(
         Q(suspended_at__lte=at - _minutes(settings.SUSPENSION_GRACE_MINUTES))
-        | Q(balance_depleted_at__lte=at - _minutes(settings.BALANCE_GRACE_MINUTES)),
-        deleted_at=None,
+        | Q(balance_depleted_at__lte=at - _minutes(settings.BALANCE_GRACE_MINUTES))
     )
 
 

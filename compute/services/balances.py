@@ -51,7 +51,7 @@ def changing_ids() -> list[UUID]:
     """Organizations whose balance may have changed: something billed runs for them, or they were told."""
     spending = UsageSession.objects.open().filter(organization=OuterRef("pk"), non_billable=False)
     told = Q(balance_low_at__isnull=False) | Q(balance_depleted_at__isnull=False)
-    rows = Organization.objects.filter(Exists(spending) | told, balance_cents__isnull=False, deleted_at=None)
+    rows = Organization.objects.live().filter(Exists(spending) | told, balance_cents__isnull=False)
     return list(rows.order_by("pk").values_list("pk", flat=True))
 
 
@@ -64,9 +64,7 @@ def note_balance(organization_id: UUID) -> bool:
     """
     with transaction.atomic():
         organization = (
-            Organization.objects.select_for_update(no_key=True)
-            .filter(pk=organization_id, deleted_at=None)
-            .first()
+            Organization.objects.live().select_for_update(no_key=True).filter(pk=organization_id).first()
         )
         if organization is None:
             return False

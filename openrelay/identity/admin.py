@@ -11,6 +11,7 @@ from unfold.decorators import display
 
 from openrelay.clock import Now
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter
+from openrelay.identity.accounts import ACTIVE, BALANCE_DEPLETED, BALANCE_LOW, SUSPENDED
 from openrelay.identity.admin_decisions import MembershipDecisions, SessionDecisions, links_to
 from openrelay.identity.models import ApiKey, Membership, Organization, Role, SessionToken, User
 from openrelay.identity.permissions import BUILTIN_ROLES
@@ -34,11 +35,32 @@ class LifeFilter(LookupFilter):
     choices_from = (("active", "active"), ("expired", "expired"), ("revoked", "revoked"))
 
 
+class DeletedFilter(LookupFilter):
+    """Organizations by whether they were deleted."""
+
+    title = "deleted"
+    parameter_name = "deleted"
+    field = "deleted_at__isnull"
+    choices_from = (("False", "deleted"), ("True", "not deleted"))
+
+
+DELETED = "deleted"
+_ACCOUNT_COLOURS = {
+    ACTIVE: "success",
+    BALANCE_LOW.replace("_", " "): "warning",
+    BALANCE_DEPLETED.replace("_", " "): "danger",
+    SUSPENDED: "danger",
+    DELETED: "danger",
+}
+
+
 def with_life(rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Annotate `life`: "active", "expired" or "revoked" now."""
+    """Annotate `life`: "active", "expired" or "revoked" now; of a deleted organization all are revoked."""
     return rows.annotate(
         life=Case(
-            When(revoked_at__isnull=False, then=Value("revoked")),
+            When(
+                Q(revoked_at__isnull=False) | Q(organization__deleted_at__isnull=False), then=Value("revoked")
+            ),
             When(expires_at__lte=Now(), then=Value("expired")),
             default=Value("active"),
         )
@@ -74,6 +96,7 @@ class OrganizationAdmin(FactsAdmin):
     list_display = (
         "name",
         "slug",
+        "state",
         "member_count",
         "key_count",
         "is_provider",
@@ -81,6 +104,7 @@ class OrganizationAdmin(FactsAdmin):
         "created_at",
     )
     list_filter = (
+        DeletedFilter,
         ("is_platform_ops", BooleanRadioFilter),
         ("is_provider", BooleanRadioFilter),
         ("reservations_enabled", BooleanRadioFilter),
@@ -93,8 +117,12 @@ class OrganizationAdmin(FactsAdmin):
         rows: QuerySet[Any] = super().get_queryset(request)
         return rows.annotate(
             member_total=Count("memberships", filter=Q(memberships__joined_at__isnull=False), distinct=True),
-            key_total=Count("api_keys", filter=Q(api_keys__revoked_at=None), distinct=True),
+            key_total=Count("api_keys", filter=Q(api_keys__revoked_at=None, deleted_at=None), distinct=True),
         )
+
+    @display(description="state", label=_ACCOUNT_COLOURS)
+    def state(self, row: Any) -> str:
+        return DELETED if row.deleted_at else str(row.account_status).replace("_", " ")
 
     @display(description="members", ordering="member_total")
     def member_count(self, row: Any) -> int:

@@ -24,7 +24,8 @@ _ACCOUNT = f"{STATUS_SQL}, org.balance_cents"
 _OWN = "own.id, own.name, own.permissions, own.ip_ranges, own.endpoints, own.model_ids"
 
 _KEY = """
-SELECT key.id, key.name, key.prefix, key.permissions, key.ip_ranges, key.expires_at, key.revoked_at,
+SELECT key.id, key.name, key.prefix, key.permissions, key.ip_ranges, key.expires_at,
+       coalesce(key.revoked_at, org.deleted_at),
        key.last_used_at, org.id, org.name, org.is_platform_ops, key.created_by_id,
        maker.is_active, place.role, {own}, key.endpoints, key.model_ids, {account}, {now}, {also}
 FROM identity_apikey key
@@ -43,7 +44,7 @@ SELECT session.id, session.organization_id, session.expires_at, session.revoked_
 FROM identity_sessiontoken session
 JOIN identity_user person ON person.id = session.user_id
 LEFT JOIN identity_membership place ON place.user_id = person.id AND place.joined_at IS NOT NULL
-LEFT JOIN identity_organization org ON org.id = place.organization_id
+LEFT JOIN identity_organization org ON org.id = place.organization_id AND org.deleted_at IS NULL
 LEFT JOIN identity_role own ON own.id = place.custom_role_id
 WHERE session.{column} = %s
 ORDER BY org.name, org.id
@@ -54,7 +55,7 @@ SELECT NULL, NULL, NULL, NULL, person.id, person.is_active,
        org.id, org.name, org.is_platform_ops, place.role, {own}, {account}, {now}, {also}
 FROM identity_user person
 LEFT JOIN identity_membership place ON place.user_id = person.id AND place.joined_at IS NOT NULL
-LEFT JOIN identity_organization org ON org.id = place.organization_id
+LEFT JOIN identity_organization org ON org.id = place.organization_id AND org.deleted_at IS NULL
 LEFT JOIN identity_role own ON own.id = place.custom_role_id
 WHERE person.{column} = %s
 ORDER BY org.name, org.id
@@ -65,7 +66,7 @@ ORDER BY org.name, org.id
 class KeyFacts:
     """A key as it is stored, with its organization and its maker's place there, at the time `at`.
 
-    `also` is what was to be read along with it.
+    A key of a deleted organization is revoked since then. `also` is what was to be read along with it.
     """
 
     id: uuid.UUID
@@ -92,7 +93,7 @@ class KeyFacts:
 class SessionFacts:
     """A person with every organization they have joined, and the session they came by, at the time `at`.
 
-    `also` is what was to be read along with them.
+    A deleted organization is none of them. `also` is what was to be read along with them.
     """
 
     session_id: uuid.UUID | None

@@ -100,6 +100,7 @@ OPERATIONS: Final[dict[str, Access]] = {
     "list_org_ssh_keys": Access("sshkey.read"),
     # organizations
     "get_org": Access("org.read"),
+    "delete_org": Access("org.delete", session_only=True),
     "list_org_members": Access("member.read"),
     # webhooks
     "create_org_webhook": Access("webhook.write"),

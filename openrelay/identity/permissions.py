@@ -206,7 +206,7 @@ ACTIONS: Final = frozenset(action for actions in PERMISSIONS.values() for action
 #: What only members and keys of the platform ops organization can hold.
 PLATFORM_ACTIONS: Final = frozenset({"reservation.manage"})
 #: What no key can hold: it takes a signed-in person.
-SESSION_ONLY_ACTIONS: Final = frozenset({"apikey.create", "apikey.update", "role.manage"})
+SESSION_ONLY_ACTIONS: Final = frozenset({"apikey.create", "apikey.update", "role.manage", "org.delete"})
 #: What everyone holds who is known at all.
 EVERYONE: Final = frozenset({"self.read"})
 

@@ -7,6 +7,14 @@ from django.db import models
 from django.db.models.functions import Lower
 
 
+class OrganizationQuerySet(models.QuerySet[Any]):
+    """Queries over organizations."""
+
+    def live(self) -> Self:
+        """Organizations that were not deleted."""
+        return self.filter(deleted_at=None)
+
+
 class ApiKeyQuerySet(models.QuerySet[Any]):
     """Queries over API keys."""
 

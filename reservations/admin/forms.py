@@ -47,7 +47,8 @@ class AudienceForm(forms.Form):
         """The organizations that the text names, each once, those already in the audience left out."""
         words = [word for word in re.split(r"[\s,;]+", self.cleaned_data["add"]) if word]
         ids = [pk for word in words if (pk := parse_id(word.lower())) is not None]
-        found = list(Organization.objects.filter(Q(slug__in=words) | Q(pk__in=ids)).order_by("name", "pk"))
+        named = Organization.objects.live().filter(Q(slug__in=words) | Q(pk__in=ids))
+        found = list(named.order_by("name", "pk"))
         known = {org.slug for org in found} | {str(org.pk) for org in found}
         unknown = [word for word in words if word not in known and word.lower() not in known]
         if unknown:

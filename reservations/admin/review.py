@@ -272,5 +272,5 @@ def _stale(shown: Review, basis: Shown) -> str:
 def _offered(shown: Review) -> list[Organization]:
     """Organizations that the field for adding completes, by name."""
     there = [org.pk for org in shown.audience]
-    able = Organization.objects.filter(reservations_enabled=True).exclude(pk__in=there)
+    able = Organization.objects.live().filter(reservations_enabled=True).exclude(pk__in=there)
     return list(able.order_by("name", "pk")[:OFFERED])

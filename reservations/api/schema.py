@@ -169,6 +169,13 @@ CODES = {
         f"Another reservation holds {UNITS[0]} during that term. See reservation {RESERVATION}. "
         "Choose other units or another term.",
     ),
+    "ORG_IN_USE": Code(
+        409,
+        "the organization is in reservations in force, manages some, or has enrolled nodes; names them.",
+        f"Lumen Labs cannot be deleted: it is in or manages reservations in force ({RESERVATION}). Have an "
+        "operator cancel the reservations or take the organization out of them, and set the nodes to "
+        "removed.",
+    ),
     "RESERVATION_ENDED": Code(
         409,
         "the reservation was cancelled or has expired.",
@@ -269,6 +276,16 @@ OPERATIONS = {
             "TOPOLOGY_UNITS_MISSING",
             "FEATURE_DISABLED",
         ),
+    ),
+    "delete_org": Operation(
+        tag="organizations",
+        summary="Delete an organization",
+        description="Deletes the organization. Its people and keys have no access to it from then on, and "
+        "its VMs and pods, stopped ones too, are terminated with the reason "
+        "`auto_stopped_organization_deleted` within a minute. Its usage and its audit log are kept, and its "
+        "slug is not given to another. The platform's own organization cannot be deleted.",
+        answer=None,
+        errors=("ORG_IN_USE", "INVALID_STATE"),
     ),
     "cancel_node_reservation": Operation(
         tag="reservations",

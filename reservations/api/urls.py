@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from reservations.api import provider, views
+from reservations.api import organizations, provider, views
 
 # Grouped by how they begin: a path is compared with its own group alone.
 _node = [
@@ -26,4 +26,6 @@ urlpatterns = [
     path("nodes/<str:node_id>/reservations", include(_node)),
     path("orgs/<str:org_id>/reservations", views.OrgReservations.as_view()),
     path("orgs/<str:org_id>/provider/", include(_provider)),
+    # Shown by identity; deleting it takes a look at everything that it has a part in.
+    path("orgs/<str:org_id>", organizations.OrganizationView.as_view()),
 ]

@@ -89,10 +89,10 @@ def reserve(
             once.store(reservation)
             return reservation
     except IntegrityError as error:
-        # PostgreSQL refused the overlap; what is left is to find the words for it.
+        # PostgreSQL refused the overlap, or an organization that was just deleted; find the words for it.
+        contracts.require_parties(managers, audience)
         if not contracts.is_overlap(error):
             raise
-        contracts.require_parties(managers, audience)
         found = contracts.clashes([UUID(unit.id) for unit in units], DateTimeTZRange(start, ends_at))
         raise contracts.overlap(found, caller) from error
 

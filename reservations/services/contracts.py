@@ -13,10 +13,16 @@ from nodes.services.locking import LockedNode
 from openrelay.clock import rfc3339
 from openrelay.errors import Conflict, Invalid, NotFound
 from openrelay.identity.caller import Caller
-from openrelay.identity.models import Organization
 from openrelay.ids import parse_id
+from openrelay.rows import query
 from reservations.models import Reservation
 from reservations.querysets import Status
+
+# Locked against being deleted before this transaction ends, and against nothing else.
+_LOCKED_PARTIES = """
+SELECT id, reservations_enabled OR is_platform_ops FROM identity_organization
+WHERE id = ANY(%s::uuid[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE
+"""
 
 
 def find(held: LockedNode, reservation_id: UUID) -> Reservation:
@@ -62,9 +68,7 @@ def require_parties(named: Iterable[UUID], joining: Iterable[UUID]) -> None:
     FEATURE_DISABLED naming each of `joining`, who come to be in the audience, without reservations.
     """
     wanted, join = {*named, *joining}, set(joining)
-    rows = Organization.objects.filter(pk__in=wanted)
-    found = rows.values_list("pk", "reservations_enabled", "is_platform_ops")
-    known = {pk: enabled or platform for pk, enabled, platform in found}
+    known: dict[UUID, bool] = dict(query(_LOCKED_PARTIES, [sorted(wanted)]))
     require_known(wanted, known)
     require_enabled(pk for pk, may_join in known.items() if pk in join and not may_join)
 

@@ -50,8 +50,8 @@ def load(data: Any, *, actor: Actor, update: bool = True) -> Loaded:
         "gpu_models": set(GpuModel.objects.values_list("slug", flat=True)),
     }
     fleet, faults = fleet_file.parse(data, known=known)
-    if not faults and update:
-        faults = _ended(fleet)
+    if not faults:
+        faults = _deleted(fleet) + (_ended(fleet) if update else [])
     if faults:
         raise FleetFaults(faults)
     loaded = Loaded()
@@ -78,6 +78,18 @@ def load(data: Any, *, actor: Actor, update: bool = True) -> Loaded:
                 loaded.updated += 1
         loaded.nodes.append(node)
     return loaded
+
+
+def _deleted(fleet: dict[str, Any]) -> list[str]:
+    """The fault of each node whose organization was deleted."""
+    slugs = {entry["organization"] for entry in fleet["nodes"]}
+    rows = Organization.objects.filter(slug__in=slugs, deleted_at__isnull=False)
+    deleted = set(rows.values_list("slug", flat=True))
+    return [
+        f"nodes[{number}].organization: {entry['organization']} was deleted. Name another organization"
+        for number, entry in enumerate(fleet["nodes"])
+        if entry["organization"] in deleted
+    ]
 
 
 def _ended(fleet: dict[str, Any]) -> list[str]:

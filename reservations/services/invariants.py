@@ -91,6 +91,23 @@ PROMISES = (
         """,
     ),
     Promise(
+        "a deleted organization is in no reservation in force and has no enrolled node",
+        """
+        SELECT format('organization %s was deleted and is in hold %s', org.id, hold.id)
+        FROM identity_organization org JOIN (
+            SELECT hold_id, organization_id FROM nodes_holdaudience
+            UNION SELECT reservation_id, organization_id FROM reservations_reservationmanager) party
+          ON party.organization_id = org.id
+        JOIN nodes_hold hold ON hold.id = party.hold_id
+        WHERE org.deleted_at IS NOT NULL AND NOT isempty(hold.term)
+          AND (upper(hold.term) IS NULL OR upper(hold.term) > {now})
+        UNION ALL
+        SELECT format('organization %s was deleted and has node %s', org.id, node.id)
+        FROM identity_organization org JOIN nodes_node node ON node.organization_id = org.id
+        WHERE org.deleted_at IS NOT NULL AND node.removed_at IS NULL
+        """,
+    ),
+    Promise(
         "a hold's term is what its contract says",
         """
         SELECT format('hold %s has the term %s, and its contract says %s', hold.id, hold.term, said.term)

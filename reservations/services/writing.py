@@ -21,7 +21,8 @@ WITH hold AS (
     RETURNING id, node_id, term
 ), audience AS (
     INSERT INTO nodes_holdaudience (hold_id, organization_id)
-    SELECT hold.id, org.id FROM hold, identity_organization org WHERE org.id = ANY(%(audience)s::uuid[])
+    SELECT hold.id, org.id FROM hold, identity_organization org
+    WHERE org.id = ANY(%(audience)s::uuid[]) AND org.deleted_at IS NULL
     RETURNING organization_id
 ), held AS (
     INSERT INTO nodes_holdunit
@@ -39,7 +40,7 @@ WITH hold AS (
 ), managers AS (
     INSERT INTO reservations_reservationmanager (reservation_id, organization_id)
     SELECT contract.hold_id, org.id FROM contract, identity_organization org
-    WHERE org.id = ANY(%(managers)s::uuid[])
+    WHERE org.id = ANY(%(managers)s::uuid[]) AND org.deleted_at IS NULL
     RETURNING organization_id
 ), audited AS ({INSERT_ONE})
 SELECT ARRAY(SELECT organization_id FROM audience), ARRAY(SELECT organization_id FROM managers),

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from compute.models import Occupancy, Run, SshKey
+from compute import tasks
+from compute.models import Occupancy, Run, SshKey, Workload
 from nodes.models import Location, Node
 from openrelay.audit.actor import SYSTEM
 from openrelay.identity.models import Organization
@@ -32,7 +33,6 @@ NOT_SERVED = {
     "organizations.add_org_member",
     "organizations.create_org",
     "organizations.create_verification_note",
-    "organizations.delete_org",
     "organizations.leave_org_member",
     "organizations.list_org_invites",
     "organizations.record_org_device",
@@ -107,6 +107,7 @@ def test_every_operation_is_driven_by_the_published_client(agent: Agent, sdk: Mo
     eventually(lambda: not Occupancy.objects.open().exclude(node__runtime="runc").exists())
     consistent()
     # What nobody drives here is missing from this test.
+    _end(Driver(sdk, site, factories.session(person, site.buyer), driven))
     assert all_operations(sdk) - NOT_SERVED - driven == set()
     assert driven <= all_operations(sdk)
 
@@ -228,6 +229,17 @@ def _pod(by: Driver, site: Site) -> None:
     assert [row.id for row in by("pods.list_pods").items] == [pod.id]
     assert not by("pods.get_pod_logs", pod.id).found
     assert by("vms.get_vm_burn", pod.id).rate_basis == "gpu"
+
+
+def _end(by: Driver) -> None:
+    """The organization is deleted, and what it has left ends."""
+    (pod,) = by("pods.list_pods").items
+    assert by("organizations.delete_org", by.org) == 204
+    assert by.refused("organizations.get_org", by.org) == "UNAUTHORIZED"
+    tasks.sweep_accounts()
+    ended = Workload.objects.get(pk=pod.id)
+    assert (ended.status, ended.status_reason) == ("terminated", "auto_stopped_organization_deleted")
+    assert not Workload.objects.active().exists()
 
 
 def _key(by: Driver, name: str, line: str) -> Any:

@@ -9,11 +9,16 @@ from tests.histories.life import Life
 from tests.histories.rights import MALFORMED, NOT_THERE, Fault
 
 ENDED: Fault = (409, "RESERVATION_ENDED")
+DISABLED: Fault = (409, "FEATURE_DISABLED")
 GRACE = dt.timedelta(seconds=60)
 
 
 class Contracts(Life):
     """What operators, owners and managing organizations do with reservations."""
+
+    def enable_reservations(self, org: str, on: bool) -> None:
+        """Whether anything is reserved for the organization from now on."""
+        self.not_reserved_for = self.not_reserved_for - {org} if on else self.not_reserved_for | {org}
 
     def reserve(
         self,
@@ -52,6 +57,8 @@ class Contracts(Life):
             faults.append((400, "NODE_NOT_SINGLE_CLASS"))
         if self._clash(node_id, units, begins, end):
             faults.append((409, "RESERVATION_OVERLAP"))
+        if self.not_reserved_for & set(audience):
+            faults.append(DISABLED)
         if seen.refused(faults):
             return
         made = Contract(
@@ -88,6 +95,8 @@ class Contracts(Life):
             faults.append((409, "RESERVATION_OVERLAP"))
         if "audience" in changes and not changes["audience"]:
             faults.append(MALFORMED)
+        if self.not_reserved_for & (audience - contract.audience):
+            faults.append(DISABLED)
         if changes.get("reaffirm") and any(
             not node.units[unit].present or node.units[unit].klass != contract.classes[unit]
             for unit in contract.units

@@ -187,6 +187,10 @@ STEPS |= {
         st.sampled_from(["owner", "admin", "member", "viewer", "billing", None]),
     ),
     "suspend": (st.sampled_from(["buyer", "tenant", "provider"]), st.sampled_from([True, False, False])),
+    "enable_reservations": (
+        st.sampled_from(["tenant", "buyer", "provider"]),
+        st.sampled_from([False, True, True]),
+    ),
     "set_balance": (
         st.sampled_from(["buyer", "provider", "tenant"]),
         st.sampled_from([1, 40, None, None, 10**6, 0]),

@@ -264,7 +264,10 @@ class Facts:
         self.leases: dict[str, str] = {}  # of it: pod to node
         self.budgets: dict[str, tuple[int, str]] = {}  # of keys: nano-USD, and a period
         self.applied: set[str] = set()  # the organizations that asked to become providers
-        self.suspended: set[str] = set()  # the organizations that start nothing
+        self.suspended: dict[str, dt.datetime] = {}  # the organizations that start nothing, and since when
+        self.told_low: set[str] = set()  # the organizations that were told that their balance is low
+        self.told_depleted: dict[str, dt.datetime] = {}  # or used up, and when
+        self.not_reserved_for: set[str] = set()  # the organizations without reservations
         self.balances: dict[str, int | None] = {}  # in cents
         self.bills: list[Bill] = []
 

@@ -287,3 +287,4 @@ class Hosts(Contracts):
         for node in self.nodes.values():
             if not node.removed and self.gone(node):
                 self._remove(node)
+        self.sweep_accounts()

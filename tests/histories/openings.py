@@ -277,6 +277,29 @@ OPENINGS: tuple[tuple[Any, ...], ...] = (
         ("wait", 3600),
         *(_PAIR, _OWNERS, _OWNERS, _STOP, _OBEY, _RESTART),
     ),
+    # What is stopped for it, after a while
+    (
+        _ORDINARY,
+        ("obey", 1),
+        _ORDINARY,
+        ("suspend", "buyer", True),
+        ("sweep",),
+        ("wait", 3600),
+        ("sweep",),
+        *(("obey", 1), _RESTART, ("suspend", "buyer", False), _RESTART, ("sweep",)),
+    ),
+    (
+        *(_PROVIDERS, _OWNERS, _OBEY, ("create", "provider", "community", 1, None, None, 0, None), _cpu()),
+        *(("obey", 1), ("set_balance", "provider", 0), ("set_balance", "buyer", 0), ("sweep",)),
+        *(("wait", 3600), ("sweep",), ("cancel", 0, 0), ("sweep",), _RESTART),
+        *(("set_balance", "provider", 10**6), ("set_balance", "buyer", None), ("sweep",), _RESTART),
+    ),
+    (
+        *(_CONTRACT, ("enable_reservations", "tenant", False), _OWN, _OBEY),
+        ("reserve", 1, frozenset({0}), ("tenant",), (), None, None, 0, None),
+        *(("amend_audience", 0, ("tenant", "buyer"), 0), ("amend_audience", 0, ("buyer",), 0)),
+        ("amend_audience", 0, ("tenant",), 0),
+    ),
     # Silent for an hour before anybody noticed
     (
         _OWNERS,

@@ -266,6 +266,7 @@ class Real:
         compute_tasks.sweep_lost_nodes()
         compute_tasks.sweep_interrupted()
         compute_tasks.sweep_leaving_nodes()
+        compute_tasks.sweep_accounts()
         compute_tasks.sweep_teardowns()
         compute_tasks.sweep_stuck()
         reservations_tasks.announce_all_due()
@@ -297,6 +298,9 @@ class Real:
             organization_id=self.orgs[org].pk,
             account_status=SUSPENDED if on else ACTIVE,
         )
+
+    def enable_reservations(self, org: str, on: bool) -> None:
+        set_switches(actor=SYSTEM, organization_id=self.orgs[org].pk, reservations_enabled=on)
 
     def set_balance(self, org: str, cents: int | None) -> None:
         set_switches(actor=SYSTEM, organization_id=self.orgs[org].pk, balance_cents=cents)

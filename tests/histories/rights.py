@@ -42,7 +42,7 @@ BUILTIN: dict[str, tuple[str, ...] | None] = {
     "viewer": ("compute.read",),
     "billing": (),
 }
-SESSIONS_ONLY = {"apikey.create", "apikey.update", "role.manage"}
+SESSIONS_ONLY = {"apikey.create", "apikey.update", "role.manage", "org.delete"}
 
 # How a unit stands to a request, in the order in which they are used up.
 OWN_FREE, OWN_DRAINING, OWN_SPOT, MARKET, OPEN = "own free", "own draining", "own spot", "market", "open"

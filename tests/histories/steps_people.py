@@ -125,6 +125,13 @@ class PeopleSteps(Asking):
             lambda model: model.suspend(org, on),
         )
 
+    def enable_reservations(self, org: str, on: bool) -> Call:
+        return self._done(
+            f"reservations are {'enabled' if on else 'disabled'} for {org} from now on",
+            lambda: self.real.enable_reservations(org, on),
+            lambda model: model.enable_reservations(org, on),
+        )
+
     def set_balance(self, org: str, cents: int | None) -> Call:
         return self._done(
             f"{org} has {cents} cents",

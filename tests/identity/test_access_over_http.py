@@ -272,7 +272,7 @@ def test_the_catalog_holds_together(sdk: ModuleType) -> None:
         assert "reservation.manage" not in role.grants
     for template in catalog.templates:
         assert set(template.permissions) <= set(listed)
-    assert catalog.session_only_actions == ["apikey.create", "apikey.update", "role.manage"]
+    assert catalog.session_only_actions == ["apikey.create", "apikey.update", "org.delete", "role.manage"]
     add_member(
         actor=SYSTEM, user_id=make_person().user.id, organization_id=person.organization.id, role="inference"
     )

@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant, one
 _ACCOUNTS = "compute/services/accounts.py"
 _KEYS = "openrelay/identity/services/keys.py"
 _MEMBERSHIPS = "openrelay/identity/services/memberships.py"
+_STOPS = "compute/services/account_stops.py"
 _PRICES = "compute/services/prices.py"
 
 PEOPLE = (
@@ -59,6 +60,27 @@ PEOPLE = (
             (_ACCOUNTS, "balance - int(cents)", "balance"),
             (_ACCOUNTS, "balance - spent(caller.organization_id).cents", "balance"),
         ),
+    ),
+    one(
+        "no-grace",
+        "nobody is stopped before the grace period is over",
+        _STOPS,
+        "return dt.timedelta(minutes=number)",
+        "return dt.timedelta(0)",
+    ),
+    one(
+        "free-stopped",
+        "what is not billed runs on",
+        _STOPS,
+        "if workload.pk not in free][:BATCH]",
+        "if workload.pk][:BATCH]",
+    ),
+    one(
+        "not-enabled-reserved",
+        "nothing is reserved for who has no reservations",
+        "reservations/services/contracts.py",
+        '    if names:\n        raise Conflict(\n            f"Reservations are not enabled',
+        '    if names is None:\n        raise Conflict(\n            f"Reservations are not enabled',
     ),
     # Repeats
     one(

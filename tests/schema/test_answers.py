@@ -266,6 +266,14 @@ def _identity(world: World, tenant: Caller) -> None:
         caller("GET", "/v1/audit-events?limit=3")
     signed_in("GET", "/v1/me")
     signed_in("GET", f"/v1/orgs/{org.pk}")
+    provider = world.provider_org
+    with_nodes = world.caller(factories.session(factories.user(provider), provider))
+    with_nodes("DELETE", f"/v1/orgs/{provider.pk}", status=409)
+    tenant("DELETE", f"/v1/orgs/{org.pk}", status=403)
+    brief = factories.organization("Brief")
+    leaver = world.caller(factories.session(factories.user(brief), brief))
+    leaver("DELETE", f"/v1/orgs/{brief.pk}", status=204)
+    leaver("DELETE", f"/v1/orgs/{brief.pk}", status=401)
     asked = {"name": "Night shift", "permissions": ["compute.operate"], "description": "d"}
     narrowing = {"ipRanges": ["192.0.2.0/24"], "endpoints": ["e"], "models": ["m"]}
     role = signed_in("POST", "/v1/roles", {**asked, **narrowing})

@@ -27,7 +27,7 @@ class Command(BaseCommand):
             raise CommandError(f"There is no GPU model {options['model']}.")
         organization = None
         if options["org"]:
-            organization = Organization.objects.filter(slug=options["org"]).first()
+            organization = Organization.objects.live().filter(slug=options["org"]).first()
             if organization is None:
                 raise CommandError(f"There is no organization {options['org']}.")
         tier, cents = options["tier"], options["cents"]

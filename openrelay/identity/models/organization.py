@@ -3,6 +3,7 @@
 from django.db import models
 
 from openrelay.identity.accounts import status_of
+from openrelay.identity.querysets import OrganizationQuerySet
 from openrelay.ids import new_id
 
 
@@ -36,6 +37,8 @@ class Organization(models.Model):
     deleted_at = models.DateTimeField(
         null=True, blank=True, help_text="when it was deleted; its row, log and usage stay"
     )
+
+    objects = OrganizationQuerySet.as_manager()
 
     class Meta:
         constraints = [

@@ -10,7 +10,7 @@ from openrelay import clock
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Conflict, Invalid, NotFound
 from openrelay.identity.caller import Caller
-from openrelay.identity.models import Membership, Role
+from openrelay.identity.models import Membership, Organization, Role
 from openrelay.identity.permissions import BUILTIN_ROLES
 from openrelay.identity.roles import builtin
 from openrelay.identity.services.callers import forget_keys, operating
@@ -24,11 +24,13 @@ OPERATORS_ACTION = "member.manage"
 def add_member(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID, role: str) -> Membership:
     """Make a person a member who has joined. `role` is a built-in role's id, or of one of the organization's.
 
-    Raises Invalid (VALIDATION_ERROR) for an unknown role, Conflict (INVALID_STATE) for one who is a member
-    already.
+    Raises NotFound for an organization that is not there or was deleted, Invalid (VALIDATION_ERROR) for an
+    unknown role, Conflict (INVALID_STATE) for one who is a member already.
     """
     try:
         with transaction.atomic():
+            if not Organization.objects.live().filter(pk=organization_id).exists():
+                raise NotFound()
             given = _given(role, organization_id)
             at = clock.read()
             membership = Membership.objects.create(

@@ -93,10 +93,8 @@ def set_switches(*, actor: Actor, organization_id: uuid.UUID, **switches: Any) -
     if switches.get("account_status", ACTIVE) not in STATUSES:
         raise Invalid(f"account_status must be one of {', '.join(STATUSES)}.")
     with transaction.atomic():
-        organization = (
-            Organization.objects.select_for_update(no_key=True)
-            .filter(pk=organization_id, deleted_at=None)
-            .first()
+        organization: Organization | None = (
+            Organization.objects.live().select_for_update(no_key=True).filter(pk=organization_id).first()
         )
         if organization is None:
             raise NotFound()

@@ -25,7 +25,10 @@ def mint_session(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID
     with transaction.atomic():
         at = clock.read()
         member = Membership.objects.joined().filter(
-            user_id=user_id, organization_id=organization_id, user__is_active=True
+            user_id=user_id,
+            organization_id=organization_id,
+            organization__deleted_at=None,
+            user__is_active=True,
         )
         if not member.exists():
             raise Conflict("This person is not active, or not a member of that organization.")

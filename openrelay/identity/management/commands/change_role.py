@@ -25,7 +25,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             user = User.objects.get_by_natural_key(options["email"])
-            organization = Organization.objects.get(slug=options["org"])
+            organization = Organization.objects.live().get(slug=options["org"])
             role = role_called(organization.id, options["role"])
             change_role(actor=OPERATOR, user_id=user.id, organization_id=organization.id, role=role)
         except User.DoesNotExist:

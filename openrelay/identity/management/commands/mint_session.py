@@ -21,7 +21,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         email = options["email"].strip().lower()
-        places = Membership.objects.joined().filter(user__email=email).select_related("organization")
+        places = Membership.objects.joined().filter(user__email=email, organization__deleted_at=None)
+        places = places.select_related("organization")
         if options["org"]:
             places = places.filter(organization__slug=options["org"])
         found = list(places)

@@ -23,7 +23,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             user = User.objects.get_by_natural_key(options["email"])
-            organization = Organization.objects.get(slug=options["org"])
+            organization = Organization.objects.live().get(slug=options["org"])
             remove_member(
                 actor=OPERATOR,
                 user_id=user.id,

@@ -67,7 +67,7 @@ class Command(BaseCommand):
         if not switches:
             raise CommandError("Nothing to set. See --help for what there is.")
         try:
-            organization = Organization.objects.get(slug=options["slug"])
+            organization = Organization.objects.live().get(slug=options["slug"])
             set_switches(actor=OPERATOR, organization_id=organization.id, **switches)
         except Organization.DoesNotExist:
             raise CommandError(f"There is no organization {options['slug']}.") from None
