@@ -1,6 +1,5 @@
 """What surrounds every request: its id and origin, and the console's cookies where the console is."""
 
-import ipaddress
 import re
 import uuid
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from django.core.handlers.exception import convert_exception_to_response
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.module_loading import import_string
+
+from openrelay.identity.addresses import client_address
 
 Handler = Callable[[HttpRequest], HttpResponseBase]
 
@@ -25,22 +26,11 @@ def is_api_path(path: str) -> bool:
 
 
 def source_ip(request: HttpRequest) -> str:
-    """Where a request came from: the peer, or what our own `TRUSTED_PROXIES` proxies say of it.
-
-    An IPv4 address reads as one, also where IPv6 carries it. Empty for what is no address.
-    """
-    peer: str = request.META.get("REMOTE_ADDR", "")
-    trusted = settings.TRUSTED_PROXIES
-    if trusted:
-        # Each proxy of ours appends whom it saw; what stands further left was written by the client.
-        hops = [hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",") if hop.strip()]
-        if hops:
-            peer = hops[-min(trusted, len(hops))]
-    try:
-        address = ipaddress.ip_address(peer)
-    except ValueError:
-        return ""
-    return str(getattr(address, "ipv4_mapped", None) or address)
+    """The address a request came from, in its one form; empty when it is not known."""
+    meta = request.META
+    return client_address(
+        meta.get("REMOTE_ADDR", ""), meta.get("HTTP_X_FORWARDED_FOR", ""), settings.TRUSTED_PROXIES
+    )
 
 
 class RequestIdMiddleware:

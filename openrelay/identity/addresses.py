@@ -1,9 +1,50 @@
-"""Networks that a key or a role may be used from."""
+"""Addresses that requests come from, and networks that a key or a role may be used from."""
 
+import functools
 import ipaddress
+import re
 from collections.abc import Sequence
 
 from openrelay.errors import Invalid
+
+# 192.0.2.1:8080 and [2001:db8::1]:8080, as some proxies write an address; the port is optional in brackets.
+_WITH_PORT = re.compile(
+    r"(?:(?P<v4>[0-9.]{7,15}):|\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]:?)(?P<port>(?<=:)[0-9]{1,5})?"
+)
+
+
+@functools.lru_cache(4096)
+def canonical_address(text: str) -> str:
+    """An IP address in its one form, without port and brackets; empty for anything that is not an address.
+
+    An IPv4 address reads as one, also where IPv6 carries it (`::ffff:192.0.2.1`). A zone (`fe80::1%eth0`) is
+    refused: it names an interface of the machine that wrote it.
+    """
+    text = text.strip(" \t")
+    if found := _WITH_PORT.fullmatch(text):
+        if (text.endswith(":") or found["v4"]) and not found["port"]:
+            return ""
+        text = found["v4"] or found["v6"]
+    if len(text) > 45 or "%" in text:
+        return ""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return ""
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def client_address(peer: str, forwarded: str, trusted_proxies: int) -> str:
+    """The address a request came from: the peer, or what `trusted_proxies` proxies of ours say of it.
+
+    Each proxy appends the address that it saw to X-Forwarded-For (`forwarded`). So the outermost of our
+    proxies wrote the entry at that place from the right, and the client wrote everything left of it. Empty
+    when that entry is missing or is not an address: an unknown address passes no restriction.
+    """
+    if not trusted_proxies:
+        return canonical_address(peer)
+    entries = forwarded.split(",")
+    return canonical_address(entries[-trusted_proxies]) if len(entries) >= trusted_proxies else ""
 
 
 def in_ranges(address: str, ranges: Sequence[str]) -> bool:

@@ -156,10 +156,27 @@ def test_addresses_outside_a_keys_ranges_are_refused() -> None:
         (1, "198.51.100.1", "198.51.100.1"),
         (1, "203.0.113.9, 198.51.100.1", "198.51.100.1"),
         (2, "203.0.113.9, 198.51.100.1, 10.0.0.1", "198.51.100.1"),
-        (2, "198.51.100.1", "198.51.100.1"),
-        (1, "", "127.0.0.1"),
+        # With an entry too few, somebody came around a proxy of ours: nobody knows from where.
+        (2, "198.51.100.1", ""),
+        (1, "", ""),
+        (1, "198.51.100.1, ", ""),
         # How a server that listens for both protocols sees a caller by the older.
         (1, "::ffff:198.51.100.1", "198.51.100.1"),
+        # How some proxies write an address.
+        (1, "198.51.100.1:50123", "198.51.100.1"),
+        (1, "[2001:DB8:0::1]:50123", "2001:db8::1"),
+        (1, "[2001:db8::1]", "2001:db8::1"),
+        (1, "[::ffff:198.51.100.1]:443", "198.51.100.1"),
+        # What could be read in two ways is not an address.
+        (1, "198.51.100.1:", ""),
+        (1, "198.51.100.1:123456", ""),
+        (1, "[198.51.100.1", ""),
+        (1, "[2001:db8::1]:", ""),
+        (1, "2001:db8::1:50123:x", ""),
+        (1, "fe80::1%eth0", ""),
+        (1, "010.0.0.1", ""),
+        (1, 'for="198.51.100.1"', ""),
+        (1, "unknown", ""),
     ],
 )
 def test_only_our_own_proxies_are_believed(
@@ -171,6 +188,22 @@ def test_only_our_own_proxies_are_believed(
     headers = {"HTTP_X_FORWARDED_FOR": forwarded} if forwarded else {}
     client.post(path, {"name": "k"}, "application/json", **headers, **bearer(person.token))
     assert AuditEvent.objects.get(event="apikey.created", actor=f"user:{person.user.id}").source_ip == seen
+
+
+@pytest.mark.parametrize("forwarded", ["", "unknown", "203.0.113.9:", "[203.0.113.9", "203.0.113.9,"])
+def test_an_unknown_address_passes_no_restriction(client: Client, settings: Any, forwarded: str) -> None:
+    settings.TRUSTED_PROXIES = 1
+    person = make_person()
+    _, secret = create_key(
+        caller=caller_of(person.token),
+        name="k",
+        # Of everywhere, so that only an address that is not known lies outside.
+        restrictions=Restrictions(ip_ranges=["0.0.0.0/0", "::/0"]),
+    )
+    headers = {"HTTP_X_FORWARDED_FOR": forwarded} if forwarded else {}
+    assert client.get("/v1/whoami", **headers, **bearer(secret)).status_code == 403
+    headers = {"HTTP_X_FORWARDED_FOR": "203.0.113.9:50123"}
+    assert client.get("/v1/whoami", **headers, **bearer(secret)).status_code == 200
 
 
 def test_a_key_follows_its_makers_role_and_ends_with_their_membership() -> None:
