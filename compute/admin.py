@@ -201,8 +201,10 @@ class RunAdmin(FactsAdmin):
         error: ApiError | None = None
         if request.method == "POST" and reason.is_valid():
             try:
-                caller = decider(request, "compute.operate", target_type="run", target_id=pk)
-                close_occupancy_by_override(caller=caller, run_id=pk, reason=reason.cleaned_data["reason"])
+                with decider(request, "compute.operate", target_type="run", target_id=pk) as caller:
+                    close_occupancy_by_override(
+                        caller=caller, run_id=pk, reason=reason.cleaned_data["reason"]
+                    )
             except ApiError as refusal:
                 error = refusal
                 run.refresh_from_db()

@@ -41,5 +41,6 @@ app.conf.beat_schedule = {
     **every(30, "compute.sweep_accounts"),
     **every(10, "compute.refresh_offers"),
     **every(3600, "api.delete_expired_answers"),
+    **every(15, "audit.write_counted"),
     **every(3600, "audit.delete_expired"),
 }

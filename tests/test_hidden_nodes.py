@@ -15,7 +15,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from openrelay.audit.models import AuditEvent
+from openrelay.audit.models import AuditEvent, AuditRepeat
 from openrelay.errors import NotFound
 from openrelay.identity.services.callers import forget_keys
 from tests import factories
@@ -56,6 +56,7 @@ class Asker:
     def ask(self, method: str, path: str, body: bytes = b"") -> Told:
         """What the caller is told. Nothing remembered from an earlier request takes part."""
         forget_keys()
+        AuditRepeat.objects.all().delete()
         seen = AuditEvent.objects.order_by("-id").values_list("id", flat=True).first()
         with CaptureQueriesContext(
             connection,

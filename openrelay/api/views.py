@@ -15,7 +15,7 @@ from openrelay.api import serializers
 from openrelay.api.handler import MethodNotAllowed
 from openrelay.api.idempotency import OnceByKey, OnceWithoutKey, Render, open_once
 from openrelay.api.parser import MAX_BYTES, TooLarge
-from openrelay.audit.services.record import record
+from openrelay.audit.services.refusals import is_audited, record_refusal
 from openrelay.errors import ApiError, Forbidden, Invalid, NotFound, Unauthenticated
 from openrelay.identity.caller import AddressRefused, Caller
 from openrelay.identity.operations import OPERATIONS, Access
@@ -171,31 +171,31 @@ class OperationView(APIView):
 
     def handle_exception(self, exc: Exception) -> Response:
         response = super().handle_exception(exc)
-        if response.status_code in (403, 404) and self.request.method not in _READING:
+        if self.request.method not in _READING and is_audited(
+            response.status_code, response.data.get("code")
+        ):
             self._audit_refusal(response)
         return response
 
     def _audit_refusal(self, response: Response) -> None:
-        """Note the attempt, by one statement whether or not what it named exists."""
+        """Note or count the attempt, by one statement whether or not what it named exists."""
         caller: Caller | None = getattr(self.request, "caller", None)
         if caller is None:
             return
         kind, named = self._target()
         try:
-            record(
+            record_refusal(
                 caller.actor,
-                "request.refused",
+                method=self.request.method,
+                operation=self.operation,
+                path=self.request.path_info,
+                status=response.status_code,
+                code=response.data["code"],
+                permission=response.data.get("permission"),
+                denied_by=response.data.get("deniedBy"),
                 target_type=kind,
                 target_id=named,
                 org_id=caller.organization_id,
-                after={
-                    "method": self.request.method,
-                    "operation": self.operation,
-                    "status": response.status_code,
-                    "code": response.data["code"],
-                    "permission": response.data.get("permission"),
-                    "deniedBy": response.data.get("deniedBy"),
-                },
             )
         except DatabaseError:  # the refusal stands, whether or not it could be noted
             log.exception("a refusal could not be audited")

@@ -2,6 +2,7 @@
 
 from celery import shared_task
 
+from openrelay.audit.services.repeats import write_counted
 from openrelay.audit.services.retention import delete_expired
 
 
@@ -9,3 +10,9 @@ from openrelay.audit.services.retention import delete_expired
 def delete_expired_events() -> None:
     """Delete what the log has kept for 365 days."""
     delete_expired()
+
+
+@shared_task(name="audit.write_counted")
+def write_counted_events() -> None:
+    """Write the events that were counted for a minute."""
+    write_counted()

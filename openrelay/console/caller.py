@@ -1,9 +1,12 @@
 """Who a signed-in operator is to the services behind a console page."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from django.http import HttpRequest
 
-from openrelay.audit.services.record import record
-from openrelay.errors import Forbidden
+from openrelay.audit.services.refusals import is_audited, record_refusal
+from openrelay.errors import ApiError, Forbidden
 from openrelay.identity.caller import AddressRefused, Caller
 from openrelay.identity.models import Organization, User
 from openrelay.identity.services.callers import console_caller
@@ -27,8 +30,10 @@ def caller_of(request: HttpRequest) -> Caller:
     )
 
 
-def decider(request: HttpRequest, action: str, *, target_type: str, target_id: object) -> Caller:
-    """The caller, who may take `action` on the target; a refusal is noted in the audit log.
+@contextmanager
+def decider(request: HttpRequest, action: str, *, target_type: str, target_id: object) -> Iterator[Caller]:
+    """Yields the caller, who may take `action` on the target; a refusal is noted in the audit log, also what
+    the block raises: one for lack of a right, or by state.
 
     The service asks again under its lock. Raises what `caller_of` raises, and Forbidden for a caller without
     the action.
@@ -37,23 +42,21 @@ def decider(request: HttpRequest, action: str, *, target_type: str, target_id: o
     try:
         caller = caller_of(request)
         caller.require(action)
-    except Forbidden as refusal:
+        yield caller
+    except ApiError as refusal:
         refused = refusal.caller if isinstance(refusal, AddressRefused) else caller
-        if refused is not None:
-            record(
+        if refused is not None and is_audited(refusal.status, refusal.code):
+            record_refusal(
                 refused.actor,
-                "request.refused",
+                method=request.method,
+                operation="console",
+                path=request.path_info,
+                status=refusal.status,
+                code=refusal.code,
+                permission=action,
+                denied_by=refusal.extra.get("deniedBy"),
                 target_type=target_type,
                 target_id=target_id,
                 org_id=refused.organization_id,
-                after={
-                    "method": request.method,
-                    "operation": "console",
-                    "status": refusal.status,
-                    "code": refusal.code,
-                    "permission": action,
-                    "deniedBy": refusal.extra.get("deniedBy"),
-                },
             )
         raise
-    return caller

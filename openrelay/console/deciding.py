@@ -46,10 +46,10 @@ def decide(request: HttpRequest, shown_by: ModelAdmin, decision: Decision, form:
     error: ApiError | None = None
     if decision.effects and form.is_valid():
         try:
-            caller = decider(
+            with decider(
                 request, decision.action, target_type=decision.target_type, target_id=decision.target_id
-            )
-            decision.take(caller, form.cleaned_data)
+            ) as caller:
+                decision.take(caller, form.cleaned_data)
         except ApiError as refusal:
             error = refusal
         else:

@@ -7,7 +7,8 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse_lazy
 
-from openrelay.audit.services.record import Actor, record
+from openrelay.audit.actor import Actor
+from openrelay.audit.services.refusals import record_refusal
 from openrelay.errors import Forbidden
 from openrelay.identity.models import User
 
@@ -53,19 +54,18 @@ class OperatorsAddress:
 
 
 def _note(request: HttpRequest, user: User, source_ip: str) -> None:
-    record(
+    record_refusal(
         Actor(f"user:{user.pk}", source_ip, request.request_id),  # type: ignore[attr-defined]
-        "request.refused",
+        method=request.method,
+        operation="console",
+        path=request.path_info,
+        status=Forbidden.status,
+        code=Forbidden.code,
+        permission=None,
+        denied_by="role",
         target_type="path",
         target_id="".join(char if char.isprintable() else "\ufffd" for char in request.path_info[:200]),
-        after={
-            "method": request.method,
-            "operation": "console",
-            "status": Forbidden.status,
-            "code": Forbidden.code,
-            "permission": None,
-            "deniedBy": "role",
-        },
+        org_id=None,
     )
 
 

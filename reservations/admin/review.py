@@ -153,19 +153,19 @@ class ReviewPages:
     ) -> HttpResponse:
         try:
             pk = shown.reservation.pk
-            caller = decider(request, ACTION, target_type="reservation", target_id=pk)
-            changes = choice.changes(shown, data)
-            found: dict[str, Any] = {
-                "caller": caller,
-                "node_id": shown.node.pk,
-                "reservation_id": pk,
-                "reason": reason,
-                "shown": basis,
-            }
-            if changes is None:
-                amending.cancel(**found)
-            else:
-                amending.amend(**found, changes=changes)
+            with decider(request, ACTION, target_type="reservation", target_id=pk) as caller:
+                changes = choice.changes(shown, data)
+                found: dict[str, Any] = {
+                    "caller": caller,
+                    "node_id": shown.node.pk,
+                    "reservation_id": pk,
+                    "reason": reason,
+                    "shown": basis,
+                }
+                if changes is None:
+                    amending.cancel(**found)
+                else:
+                    amending.amend(**found, changes=changes)
         except ApiError as error:
             # Drawn from a look taken after the refusal, so that it shows what stood in the way.
             return self._page(request, review(shown.reservation.pk), error=error, reason=reason)

@@ -175,7 +175,8 @@ def test_no_decision_on_an_older_generation_is_taken(console: Client, world: Wor
     assert answer.status_code == 409
     assert "The node changed meanwhile" in answer.content.decode()
     assert status(reservation) == "needs-review"
-    assert not AuditEvent.objects.filter(target_id=str(reservation.pk), actor__startswith="user:").exists()
+    event = AuditEvent.objects.get(target_id=str(reservation.pk), actor__startswith="user:")
+    assert (event.event, event.after["status"]) == ("request.refused", 409)
 
 
 def test_what_cannot_be_reaffirmed_is_refused_with_the_reason(console: Client, world: World) -> None:
