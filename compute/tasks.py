@@ -8,6 +8,7 @@ from uuid import UUID
 from celery import shared_task
 
 from compute.services import account_stops, balances, draining, interruption, offering, stuck, teardown
+from openrelay.errors import TryAgain
 
 log = logging.getLogger(__name__)
 
@@ -20,11 +21,13 @@ def _each(due: Iterable[T], act: Callable[[T], object]) -> None:
     for one in due:
         try:
             act(one)
+        except TryAgain as busy:
+            log.warning("%s of %s is left to the next sweep: %s", act.__name__, one, busy)
         except Exception:
             log.exception("%s of %s failed; the next sweep tries again", act.__name__, one)
 
 
-@shared_task(name="compute.tear_down")
+@shared_task(name="compute.tear_down", throws=(TryAgain,))
 def tear_down(run_id: str) -> None:
     """See after one run that is to go; the node's agent is told of it whenever it asks for its work."""
     teardown.report_overdue(UUID(run_id))
@@ -67,7 +70,7 @@ def sweep_accounts() -> None:
     _each(account_stops.due(), account_stops.stop_due)
 
 
-@shared_task(name="compute.remove_leaving_node")
+@shared_task(name="compute.remove_leaving_node", throws=(TryAgain,))
 def remove_leaving_node(node_id: str) -> None:
     """Remove a node at its announced end."""
     draining.remove_due(UUID(node_id))

@@ -19,6 +19,9 @@ from openrelay.database.bounded import Connection
 from openrelay.database.statements import run
 from openrelay.rows import Reading
 
+# For how long another's question on the kept connection is waited for.
+_PATIENCE_SECONDS = 0.25
+
 _lock = Lock()
 _kept: dict[str, Connection] = {}
 
@@ -32,19 +35,27 @@ def fetchone(statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
     if connection.in_atomic_block:
         return _plainly(statement, params)
     name = str(connection.settings_dict["NAME"])
-    with _lock:
+    # Whoever has the kept connection has it for less than a millisecond, or it hangs.
+    if not _lock.acquire(timeout=_PATIENCE_SECONDS):
+        return _plainly(statement, params)
+    try:
         kept = _kept.get(name)
         if kept is not None:
             try:
                 return _ask(kept, statement, params)
             except psycopg.Error:
                 _kept.pop(name).close()
+    finally:
+        _lock.release()
     # The usual way notices what is wrong with the database, and raises what others expect.
     row = _plainly(statement, params)
-    with _lock:
-        if name not in _kept:
-            with suppress(psycopg.Error):  # there is an answer, and the next may have better luck
-                _kept[name] = _connect()
+    if _lock.acquire(blocking=False):  # else somebody else is about to keep one
+        try:
+            if name not in _kept:
+                with suppress(psycopg.Error):  # there is an answer, and the next may have better luck
+                    _kept[name] = _connect()
+        finally:
+            _lock.release()
     return row
 
 

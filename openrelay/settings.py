@@ -130,6 +130,12 @@ DATABASE_LOCK_TIMEOUT = env.float("DATABASE_LOCK_TIMEOUT", default=_lock)
 DATABASE_STATEMENT_TIMEOUT = env.float("DATABASE_STATEMENT_TIMEOUT", default=_statement)
 DATABASE_IDLE_IN_TRANSACTION_TIMEOUT = env.float("DATABASE_IDLE_IN_TRANSACTION_TIMEOUT", default=_idle)
 DATABASE_CONNECT_TIMEOUT = env.int("DATABASE_CONNECT_TIMEOUT", default=_connect)
+# How many threads of this process take work; 0 where there is nobody else to wait for.
+PROCESS_THREADS = {
+    "web": env.int("WEB_THREADS", default=8),
+    "worker": env.int("WORKER_THREADS", default=4),
+    "command": 0,
+}[OPENRELAY_PROCESS]
 DATABASES["default"]["OPTIONS"] = {
     "connect_timeout": DATABASE_CONNECT_TIMEOUT,
     # A connection whose other end vanished without a word is given up by the kernel.

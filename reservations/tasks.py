@@ -6,12 +6,13 @@ from uuid import UUID
 from celery import shared_task
 
 from openrelay import clock
+from openrelay.errors import TryAgain
 from reservations.services import announcing
 
 log = logging.getLogger(__name__)
 
 
-@shared_task(name="reservations.announce")
+@shared_task(name="reservations.announce", throws=(TryAgain,))
 def announce(reservation_id: str) -> None:
     """Announce what is due of one reservation."""
     announcing.announce_due(UUID(reservation_id))
@@ -23,6 +24,8 @@ def announce_all_due() -> None:
     for reservation_id in announcing.due(clock.read()):
         try:
             announcing.announce_due(reservation_id)
+        except TryAgain as busy:
+            log.warning("reservation %s is left to the next sweep: %s", reservation_id, busy)
         except Exception:  # one that cannot be announced must not keep the rest silent
             log.exception("reservation %s could not be announced; the next sweep tries again", reservation_id)
 

@@ -5,7 +5,6 @@ knows is as exact as a look at the units, at the same cost whatever the fleet an
 """
 
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +15,7 @@ from compute.models import Tier
 from compute.placement import Fit
 from openrelay import quick
 from openrelay.rows import Reading, array
+from openrelay.turns import Turn
 
 # Ids are text here, in which many are compared and looked up quickly; their order is the same.
 Id = str
@@ -99,7 +99,7 @@ class News:
 
 _kept: dict[str, Pool] = {}
 #: Held by whoever asks and takes in: what one thread of the process was told, the next does not ask again.
-one_at_a_time = Lock()
+one_at_a_time = Turn()
 
 
 def ask_along(organization_id: UUID, tier: str, *readings: Reading) -> tuple[list[Any], News]:

@@ -1,10 +1,13 @@
 """Trying nodes for a workload, each decided under its lock, in a transaction of its own."""
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID
+
+from django.conf import settings
 
 from compute.models import Workload
 from compute.services.accounts import require_active
@@ -13,6 +16,7 @@ from compute.services.room import Refusal
 from compute.services.ssh_keys import keys_are_there
 from nodes.models import Node
 from nodes.services.locking import LockedNode, first_locked_for, locked_for
+from nodes.services.queueing import NodeBusy
 from openrelay.api.idempotency import Once
 from openrelay.clock import Now
 from openrelay.errors import NotFound
@@ -83,23 +87,43 @@ class Trial(Generic[C]):
         return tried
 
     def second_pass(self, tried: Tried[C]) -> Tried[C]:
-        """Try those that the first pass passed over, waiting for the lock of each."""
+        """Try those that the first pass passed over, waiting for the lock of each, but for all of them no
+        longer than for one.
+
+        Raises NodeBusy when nothing was placed, and a lock was not to be had in time.
+        """
+        limit = settings.DATABASE_LOCK_TIMEOUT
+        deadline = time.monotonic() + limit
+        busy: NodeBusy | None = None
         for candidate in tried.busy:
-            outcome = self.wait_for(candidate)
+            try:
+                left = max(0.0, deadline - time.monotonic()) if limit else None
+                outcome = self.wait_for(candidate, seconds=left)
+            except NodeBusy as error:
+                busy = error
+                continue
             if isinstance(outcome, Workload):
                 tried.made = outcome
                 break
             if outcome is not None:
                 tried.refusals.append(outcome)
+        if busy is not None and tried.made is None:
+            raise busy
         return tried
 
-    def wait_for(self, candidate: C) -> Workload | Refusal | None:
-        """Decide on one node, waiting for its lock; None when it is gone."""
+    def wait_for(self, candidate: C, *, seconds: float | None = None) -> Workload | Refusal | None:
+        """Decide on one node, waiting for its lock, no longer than `seconds`; None when it is gone.
+
+        Raises NodeBusy when the lock is not to be had in time.
+        """
         try:
             node_id = candidate.node_id
             with (
                 keys_are_there(),
-                locked_for(node_id, self.caller, once=self.once, reading=self.reading) as (held, now),
+                locked_for(node_id, self.caller, once=self.once, reading=self.reading, seconds=seconds) as (
+                    held,
+                    now,
+                ),
             ):
                 return self._decided(held, now, candidate)
         except NotFound:

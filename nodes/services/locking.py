@@ -8,9 +8,11 @@ from functools import cache
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db import transaction
+from django.conf import settings
+from django.db import OperationalError, transaction
 
 from nodes.models import Node
+from nodes.services.queueing import NodeBusy, queued
 from openrelay import clock
 from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.errors import NotFound
@@ -35,6 +37,8 @@ FROM unnest(%s::uuid[]) AS wanted, LATERAL (
     SELECT {columns} FROM nodes_node WHERE id = wanted FOR NO KEY UPDATE SKIP LOCKED
 ) node LIMIT 1
 """
+_LIMIT = "SELECT set_config('lock_timeout', %s, true)"
+_LOCK_NOT_AVAILABLE = "55P03"
 #: The node that the transaction locked last, in a statement that is read along with the lock.
 LOCKED_NODE = "nullif(current_setting('openrelay.locked_node', true), '')::uuid"
 
@@ -62,10 +66,10 @@ class LockedNode:
 def locked(node_id: UUID) -> Iterator[LockedNode]:
     """One transaction for the platform itself: lock the node, then read the clock.
 
-    Raises NotFound when there is no such node.
+    Raises NotFound when there is no such node, NodeBusy when its lock is not to be had in time.
     """
     with transaction.atomic():
-        found = _lock_and_ask(_LOCK, [node_id], clock.asking(NOTHING))
+        found = _wait_and_ask(node_id, clock.asking(NOTHING))
         if found is None:
             raise NotFound()
         node, (at, _) = found
@@ -74,15 +78,21 @@ def locked(node_id: UUID) -> Iterator[LockedNode]:
 
 @contextmanager
 def locked_for(
-    node_id: UUID, caller: Caller, *, once: Once = NO_KEY, reading: Reading = NOTHING
+    node_id: UUID,
+    caller: Caller,
+    *,
+    once: Once = NO_KEY,
+    reading: Reading = NOTHING,
+    seconds: float | None = None,
 ) -> Iterator[tuple[LockedNode, Caller]]:
     """One transaction for `caller`: take `once`, lock the node, read clock and rights, and `reading`.
 
-    Raises NotFound when there is no such node, and what `reread` and `once.begin` raise.
+    The lock is waited for as long as usual, and no longer than `seconds`. Raises NotFound when there is no
+    such node, NodeBusy when its lock is not to be had in time, and what `reread` and `once.begin` raise.
     """
     with transaction.atomic():
         once.begin()
-        found = _lock_and_ask(_LOCK, [node_id], rereading(caller, reading))
+        found = _wait_and_ask(node_id, rereading(caller, reading), seconds)
         if found is None:
             raise NotFound()
         node, (caller, at, read) = found
@@ -106,13 +116,33 @@ def first_locked_for(
         yield LockedNode(node, at, read, closing=not once.keeps), caller
 
 
-def _lock_and_ask(lock: str, params: Params, question: Question[T]) -> tuple[Node, T] | None:
+def _wait_and_ask(
+    node_id: UUID, question: Question[T], seconds: float | None = None
+) -> tuple[Node, T] | None:
+    """Wait for the lock of one node, then ask. Raises NodeBusy when it is not to be had in time."""
+    with queued(node_id, at_most=seconds) as limit:
+        try:
+            return _lock_and_ask(_LOCK, [node_id], question, seconds=limit)
+        except OperationalError as error:
+            if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+                raise NodeBusy() from error
+            raise
+
+
+def _lock_and_ask(
+    lock: str, params: Params, question: Question[T], *, seconds: float | None = None
+) -> tuple[Node, T] | None:
     """Lock a node's row, and have the question answered after that; None when there was none to lock.
 
     In one round trip, but by statements of their own: the second begins when the lock is held, so it sees
-    what was committed by then, and its time is not from before the wait.
+    what was committed by then, and its time is not from before the wait. Where the wait is to be shorter than
+    the connection's limit, that is said before them.
     """
-    locked, answer = query_all((_of_all_columns(lock), params), (question.sql, question.params))
+    statements: list[tuple[str, Params]] = [(_of_all_columns(lock), params), (question.sql, question.params)]
+    if seconds is not None and (not (usual := settings.DATABASE_LOCK_TIMEOUT) or seconds < usual):
+        # Not 0, which would set no limit.
+        statements.insert(0, (_LIMIT, [str(max(1, round(seconds * 1000)))]))
+    *_, locked, answer = query_all(*statements)
     return (build(Node, locked[0]), question.read(answer)) if locked else None
 
 

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -16,8 +17,10 @@ from openrelay import quick
 from openrelay.database import bounded
 from openrelay.database.bounded import Connection, Limits
 from openrelay.database.statements import begin
+from openrelay.errors import TryAgain
 from openrelay.identity.models import Organization
 from openrelay.rows import query, query_all
+from openrelay.turns import Turn
 from tests import factories
 from tests.support import pooler
 
@@ -150,6 +153,47 @@ def test_what_every_request_asks_ends(limits: Callable[..., None]) -> None:
         quick.fetchone("SELECT pg_sleep(600)::text", [])
     connection.close_if_unusable_or_obsolete()
     assert quick.fetchone("SELECT 1", []) == (1,)
+
+
+def test_a_connection_that_hangs_does_not_keep_others_from_asking(limits: Callable[..., None]) -> None:
+    limits()
+    quick.fetchone("SELECT 1", [])  # has it kept
+    asked, over = threading.Event(), threading.Event()
+
+    class Hangs:
+        def __init__(self, kept: Any) -> None:
+            self.kept = kept
+
+        def __getattr__(self, name: str) -> Any:
+            asked.set()
+            over.wait(60)
+            return getattr(self.kept, name)
+
+    name = str(connection.settings_dict["NAME"])
+    kept: Any = Hangs(quick._kept[name])
+    quick._kept[name] = kept
+    hung = threading.Thread(target=quick.fetchone, args=("SELECT 1", []))
+    hung.start()
+    try:
+        assert asked.wait(60)
+        assert quick.fetchone("SELECT 2", []) == (2,)
+    finally:
+        over.set()
+        hung.join()
+
+
+def test_the_wait_for_a_turn_in_the_process_ends(settings: Any) -> None:
+    settings.DATABASE_LOCK_TIMEOUT = 0.2
+    turn = Turn()
+    with ThreadPoolExecutor(1) as other:
+
+        def take() -> None:
+            with turn:
+                pass
+
+        with turn, pytest.raises(TryAgain):
+            other.submit(take).result(60)
+        other.submit(take).result(60)
 
 
 @WAYS
