@@ -5,6 +5,7 @@ counted, and it is left alone for a moment, so that its silence costs few reques
 """
 
 import functools
+import ipaddress
 import logging
 import math
 import time
@@ -33,8 +34,8 @@ class Count:
     seconds_left: int
 
 
-def count(*names: str, seconds: int) -> list[Count] | None:
-    """One more of each of `names`, whose window opens with the first and lasts `seconds`.
+def count(*names: str, seconds: int, by: int = 1) -> list[Count] | None:
+    """Count `by` more of each of `names`, whose window opens with the first and lasts `seconds`.
 
     None when nothing can be counted now.
     """
@@ -43,7 +44,7 @@ def count(*names: str, seconds: int) -> list[Count] | None:
         for name in names:
             key = _key(name)
             pipeline.set(key, 0, ex=seconds, nx=True)
-            pipeline.incr(key)
+            pipeline.incrby(key, by)
             pipeline.pttl(key)
 
     def read(answers: list[Any]) -> list[Count]:
@@ -53,6 +54,19 @@ def count(*names: str, seconds: int) -> list[Count] | None:
         ]
 
     return _ask(counted, read)
+
+
+def network_of(source_ip: str) -> str:
+    """The address that requests from `source_ip` are counted for: of IPv6 the /64 network, which one customer
+    has as a whole. Empty for what is no address.
+    """
+    try:
+        address = ipaddress.ip_address(source_ip)
+    except ValueError:
+        return ""
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return str(address)
 
 
 def take_back(name: str, *, seconds: int) -> None:

@@ -209,14 +209,15 @@ TRUSTED_PROXIES = env.int("TRUSTED_PROXIES", default=0)
 X_FRAME_OPTIONS = "DENY"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 
-# Requests a minute of one key or person; 0 counts nothing and asks nobody.
-RATE_LIMIT_PER_MINUTE = env.int("RATE_LIMIT_PER_MINUTE", default=0)
+# Requests a minute of one key or person, and of one address without a valid credential; 0 counts nothing.
+RATE_LIMIT_PER_MINUTE = env.int("RATE_LIMIT_PER_MINUTE", default=6000)
+RATE_LIMIT_PER_ADDRESS_PER_MINUTE = env.int("RATE_LIMIT_PER_ADDRESS_PER_MINUTE", default=600)
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["openrelay.api.parser.StrictJSONParser"],
     "DEFAULT_AUTHENTICATION_CLASSES": ["openrelay.api.auth.BearerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": [],
-    "DEFAULT_THROTTLE_CLASSES": ["openrelay.api.throttle.PrincipalThrottle"] if RATE_LIMIT_PER_MINUTE else [],
+    "DEFAULT_THROTTLE_CLASSES": ["openrelay.api.throttle.CallerThrottle"],
     "DEFAULT_SCHEMA_CLASS": "openrelay.api.schema.auto.OperationSchema",
     "EXCEPTION_HANDLER": "openrelay.api.handler.handle",
     "UNAUTHENTICATED_USER": None,

@@ -1,7 +1,9 @@
 """Every error becomes its answer here: `{"error": sentence, "code": STABLE_CODE}`."""
 
+import functools
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooBig, SuspiciousOperation
@@ -13,6 +15,7 @@ from rest_framework import exceptions, status
 from rest_framework.response import Response
 
 from openrelay.api.middleware import is_api_path
+from openrelay.api.throttle import count_address
 from openrelay.errors import (
     ApiError,
     Conflict,
@@ -140,6 +143,23 @@ def answer(error: ApiError) -> JsonResponse:
     return JsonResponse(body_of(error), status=error.status, headers=error.headers)
 
 
+def limited_by_address(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A view outside the API's base, which counts its requests for their address and answers 429 beyond the
+    limit.
+    """
+
+    @functools.wraps(view)
+    def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            count_address(request)
+        except TooManyRequests as refusal:
+            return answer(refusal)
+        return view(request, *args, **kwargs)
+
+    return limited
+
+
+@limited_by_address
 def not_found(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
     """404 for a path that is not there: JSON on the API, a page elsewhere."""
     if is_api_path(request.path_info):

@@ -280,6 +280,9 @@ class TimeField(serializers.Field):
 class StrictListSerializer(serializers.ListSerializer):
     """A list of objects; `max_length` is in items."""
 
+    child: serializers.Field
+    max_length: int | None
+
     def to_internal_value(self, data: Any) -> list[Any]:
         key = api_settings.NON_FIELD_ERRORS_KEY
         if not isinstance(data, list):

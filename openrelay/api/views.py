@@ -95,9 +95,9 @@ class OperationView(APIView):
         access = OPERATIONS.get(operation) if operation else None
         caller = self._authenticated(request)
         if caller is None:
+            self.check_throttles(request)
             if access is None or not access.public:
                 raise Unauthenticated("Send `Authorization: Bearer` with an API key or a session token.")
-            self.check_throttles(request)
             return
         request.caller = caller  # type: ignore[attr-defined]
         self.check_throttles(request)
@@ -111,10 +111,10 @@ class OperationView(APIView):
     def _authenticated(self, request: Request) -> Caller | None:
         try:
             return cast(Caller | None, request.user)
-        except AddressRefused as refusal:
-            # It is known whose it is, so the audit log is to know of the attempt. It counts against the limit
-            # of the address, not of the credential: who is refused must not use up what others may ask.
-            request.caller = refusal.caller  # type: ignore[attr-defined]
+        except (AddressRefused, Unauthenticated) as refusal:
+            # The owner of a credential that is refused for its address is known, for the audit log.
+            request.caller = getattr(refusal, "caller", None)  # type: ignore[attr-defined]
+            # A refused attempt counts for the address, and never for the credential that others use.
             request.user = None  # type: ignore[assignment]
             self.check_throttles(request)
             raise

@@ -6,7 +6,6 @@ somebody else must not keep that person out: where they signed in before, they h
 """
 
 import hashlib
-import ipaddress
 import math
 from dataclasses import dataclass
 
@@ -40,14 +39,8 @@ class Attempt:
 
     @property
     def origin(self) -> str:
-        """The address, of IPv6 the network that one customer has; empty where it is not known."""
-        try:
-            address = ipaddress.ip_address(self.source_ip)
-        except ValueError:
-            return ""
-        if isinstance(address, ipaddress.IPv6Address):
-            return str(ipaddress.ip_network((address, 64), strict=False))
-        return str(address)
+        """The address that its failures are counted for; empty where it is not known."""
+        return counters.network_of(self.source_ip)
 
 
 def begin(attempt: Attempt) -> None:

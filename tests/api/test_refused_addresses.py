@@ -10,8 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from openrelay import counters
-from openrelay.api.throttle import PrincipalThrottle
-from openrelay.api.views import OperationView
+from openrelay.api import throttle
 from openrelay.audit.models import AuditEvent
 from openrelay.identity.models import Organization
 from openrelay.ids import new_id
@@ -88,13 +87,14 @@ def test_it_is_noted_alike_for_what_is_there_and_what_is_not(client: Client, met
 
 @pytest.fixture
 def three_a_minute(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    settings.RATE_LIMIT_PER_MINUTE = 3
+    settings.RATE_LIMIT_PER_MINUTE = settings.RATE_LIMIT_PER_ADDRESS_PER_MINUTE = 3
     settings.REDIS_PREFIX = f"openrelay-test-{uuid.uuid4()}:"
-    monkeypatch.setattr(OperationView, "throttle_classes", [PrincipalThrottle])
     monkeypatch.setattr(counters, "_left_alone_until", 0.0)
     counters._client.cache_clear()
+    throttle.forget_callers()
     yield
     counters._client.cache_clear()
+    throttle.forget_callers()
 
 
 @pytest.mark.usefixtures("three_a_minute")

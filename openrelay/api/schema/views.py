@@ -3,13 +3,12 @@
 import functools
 
 from django.http import HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer2, OpenApiYamlRenderer2
 
-from openrelay.api.handler import MethodNotAllowed, answer
+from openrelay.api.handler import MethodNotAllowed, answer, limited_by_address
 
 # Swagger UI sets style attributes from its code, and draws its icons from data: addresses.
 _POLICY = (
@@ -26,7 +25,8 @@ def schema(form: str) -> bytes:
     return made
 
 
-def openapi(request: HttpRequest, form: str) -> HttpResponseBase:
+@limited_by_address
+def openapi(request: HttpRequest, form: str) -> HttpResponse:
     """The schema; `form` is "json" or "yaml"."""
     if request.method not in ("GET", "HEAD"):
         refusal = MethodNotAllowed("This path takes GET, HEAD.")
@@ -35,6 +35,7 @@ def openapi(request: HttpRequest, form: str) -> HttpResponseBase:
     return HttpResponse(schema(form), content_type=f"application/{form}")
 
 
+@limited_by_address
 @require_safe
 def docs(request: HttpRequest) -> HttpResponse:
     """The schema for people to read and try; everything it loads comes from this very host."""
