@@ -1,29 +1,27 @@
 """Counts that all processes share and that begin anew after a while: in Valkey, as far as it is there.
 
 Nothing here is needed to do anything, only to say "not so often". So when Valkey does not answer, nothing is
-counted, and it is left alone for a moment, so that its silence costs few requests.
+counted, and it is left alone for a moment (`openrelay.circuit`), so that its silence costs few requests.
 """
 
 import functools
 import ipaddress
 import logging
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import redis
 from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from openrelay.circuit import valkey
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-#: For how many seconds a Valkey that did not answer is not asked again.
-LEFT_ALONE_SECONDS = 5.0
-
-_left_alone_until = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +97,27 @@ def _key(name: str) -> str:
 
 
 def _ask(fill: Callable[[Any], object], read: Callable[[list[Any]], T]) -> T | None:
-    global _left_alone_until
-    if time.monotonic() < _left_alone_until:
+    if not valkey.allows():
         return None
     try:
         with _client().pipeline(transaction=True) as pipeline:
             fill(pipeline)
-            return read(pipeline.execute())
+            answers = pipeline.execute()
     except redis.RedisError as error:
-        _left_alone_until = time.monotonic() + LEFT_ALONE_SECONDS
+        valkey.failed()
         log.warning("nothing is counted: %s", error)
         return None
+    valkey.succeeded()
+    return read(answers)
 
 
 @functools.cache
 def _client() -> redis.Redis:
     client: redis.Redis = redis.Redis.from_url(
-        settings.REDIS_URL, socket_connect_timeout=0.25, socket_timeout=0.25
+        settings.REDIS_URL,
+        socket_connect_timeout=0.25,
+        socket_timeout=0.25,
+        # A dead connection is made anew, but what did not come in time is not asked again.
+        retry=Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
     )
     return client

@@ -10,6 +10,8 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 from django.http import HttpRequest, JsonResponse
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from openrelay.database.bounded import Limits
 
@@ -80,7 +82,11 @@ def _away() -> Check:
 @functools.cache
 def _client() -> redis.Redis:
     client: redis.Redis = redis.Redis.from_url(
-        settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=1, max_connections=4
+        settings.REDIS_URL,
+        socket_connect_timeout=1,
+        socket_timeout=1,
+        # A dead connection is made anew, but what did not come in time is not asked again.
+        retry=Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
     )
     return client
 

@@ -7,12 +7,13 @@ a request nothing, and the next sweep does what the lost message would have done
 import datetime as dt
 import functools
 import logging
-import time
 from typing import Any
 
 from celery import Celery
 from django.conf import settings
 from django.db import transaction
+
+from openrelay.circuit import valkey
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +26,10 @@ def on_commit(task: str, *args: Any, eta: dt.datetime | None = None) -> None:
 class _Broker:
     """Sends, and tries once: nobody's request waits for a broker to come back.
 
-    One that failed is left alone for a moment, so that of many messages one at most waits for its silence.
+    One that failed is left alone for a moment, so that few messages wait for its silence.
     """
 
-    SILENCE_SECONDS = 1.0
-    LEFT_ALONE_SECONDS = 5.0
-
-    def __init__(self) -> None:
-        self.left_alone_until = 0.0
+    SILENCE_SECONDS = 0.5
 
     @functools.cached_property
     def app(self) -> Celery:
@@ -43,18 +40,21 @@ class _Broker:
             **settings.CELERY_BROKER_TRANSPORT_OPTIONS,
             "max_retries": 0,
             "socket_timeout": self.SILENCE_SECONDS,
+            "socket_connect_timeout": self.SILENCE_SECONDS,
         }
         return app
 
     def send(self, task: str, args: tuple[Any, ...], eta: dt.datetime | None) -> None:
         """Queue a task, or leave it to the next sweep."""
-        if time.monotonic() < self.left_alone_until:
+        if not valkey.allows():
             return
         try:
             self.app.send_task(task, args=args, eta=eta, retry=False)
         except Exception as error:  # whatever the transport raises: the sweep is the net under all of it
-            self.left_alone_until = time.monotonic() + self.LEFT_ALONE_SECONDS
+            valkey.failed()
             log.warning("could not queue %s: %s; the next sweep will do it", task, error)
+        else:
+            valkey.succeeded()
 
 
 _broker = _Broker()

@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from openrelay import counters
 from openrelay.api import throttle
 from openrelay.audit.models import AuditEvent
+from openrelay.circuit import Circuit
 from openrelay.identity.models import Organization
 from openrelay.ids import new_id
 from tests import factories
@@ -89,7 +90,7 @@ def test_it_is_noted_alike_for_what_is_there_and_what_is_not(client: Client, met
 def three_a_minute(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.RATE_LIMIT_PER_MINUTE = settings.RATE_LIMIT_PER_ADDRESS_PER_MINUTE = 3
     settings.REDIS_PREFIX = f"openrelay-test-{uuid.uuid4()}:"
-    monkeypatch.setattr(counters, "_left_alone_until", 0.0)
+    monkeypatch.setattr(counters, "valkey", Circuit())
     counters._client.cache_clear()
     throttle.forget_callers()
     yield

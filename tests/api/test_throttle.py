@@ -15,6 +15,7 @@ from openrelay import counters
 from openrelay.api import throttle
 from openrelay.api.throttle import CallerThrottle
 from openrelay.api.views import OperationView
+from openrelay.circuit import Circuit
 from openrelay.errors import TooManyRequests
 from tests import factories
 from tests.identity.factories import bearer, make_key, make_org
@@ -27,7 +28,7 @@ def limits(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Three requests a minute of a caller, and of an address without a credential."""
     settings.RATE_LIMIT_PER_MINUTE = settings.RATE_LIMIT_PER_ADDRESS_PER_MINUTE = 3
     settings.REDIS_PREFIX = "openrelay-test-throttle:"
-    monkeypatch.setattr(counters, "_left_alone_until", 0.0)
+    monkeypatch.setattr(counters, "valkey", Circuit())
     counters._client.cache_clear()
     throttle.forget_callers()
     yield

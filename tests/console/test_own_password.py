@@ -9,6 +9,7 @@ from django.urls import reverse
 
 from openrelay import counters
 from openrelay.audit.models import AuditEvent
+from openrelay.circuit import Circuit
 from openrelay.console import attempts
 from tests.console.test_signing_in import inside, sign_in
 from tests.console.world import PASSWORD, World
@@ -21,7 +22,7 @@ NEW = "another long enough secret"
 def three_guesses(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.SIGN_IN_FAILURES_PER_ACCOUNT = 3
     settings.REDIS_PREFIX = f"openrelay-test-{uuid.uuid4()}:"
-    monkeypatch.setattr(counters, "_left_alone_until", 0.0)
+    monkeypatch.setattr(counters, "valkey", Circuit())
 
 
 def change(client: Client, old: str, new: str = NEW, again: str | None = None) -> Any:

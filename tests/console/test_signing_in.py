@@ -17,6 +17,7 @@ from redis.client import Pipeline
 from nodes.models import Node
 from openrelay import counters
 from openrelay.audit.models import AuditEvent
+from openrelay.circuit import Circuit
 from openrelay.console import attempts
 from tests import factories
 from tests.console import world as worlds
@@ -35,7 +36,7 @@ def counted(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     settings.SIGN_IN_FAILURES_PER_ACCOUNT = 3
     settings.SIGN_IN_FAILURES_PER_ADDRESS = 5
     settings.REDIS_PREFIX = f"openrelay-test-{uuid.uuid4()}:"
-    monkeypatch.setattr(counters, "_left_alone_until", 0.0)
+    monkeypatch.setattr(counters, "valkey", Circuit())
     return settings
 
 
