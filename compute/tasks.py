@@ -66,7 +66,7 @@ def note_balance(organization_id: str) -> None:
 @shared_task(name="compute.sweep_accounts")
 def sweep_accounts() -> None:
     """Tell organizations what their balances have come to, and stop what they may not have any more."""
-    _each(balances.changing_ids(), balances.note_balance)
+    _each(balances.untold_ids(), balances.note_balance)
     _each(account_stops.due(), account_stops.stop_due)
 
 

@@ -10,11 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db import connection, transaction
 
-from compute.models import UsageSession
-from compute.services.burn import FLOOR_CENTS, spent
+from compute.services.burn import FLOOR_CENTS, spent, spent_by_sql
 from openrelay import clock
 from openrelay.audit.services.record import SYSTEM, record
 from openrelay.identity.models import Organization
@@ -47,12 +45,30 @@ def balance_of(organization: Organization) -> Balance | None:
     return Balance(organization.balance_cents - by_all.cents, by_all.cents_per_hour)
 
 
-def changing_ids() -> list[UUID]:
-    """Organizations whose balance may have changed: something billed runs for them, or they were told."""
-    spending = UsageSession.objects.open().filter(organization=OuterRef("pk"), non_billable=False)
-    told = Q(balance_low_at__isnull=False) | Q(balance_depleted_at__isnull=False)
-    rows = Organization.objects.live().filter(Exists(spending) | told, balance_cents__isnull=False)
-    return list(rows.order_by("pk").values_list("pk", flat=True))
+# Of those with a balance, the organizations for which something billed runs, or which were told something.
+_CHANGING = """
+SELECT org.id, org.balance_low_at IS NOT NULL, org.balance_depleted_at IS NOT NULL,
+       org.balance_cents - spent.cents, spent.cents_per_hour
+FROM identity_organization org CROSS JOIN LATERAL {spent} spent
+WHERE org.balance_cents IS NOT NULL AND org.deleted_at IS NULL
+  AND (org.balance_low_at IS NOT NULL OR org.balance_depleted_at IS NOT NULL OR EXISTS (
+      SELECT FROM compute_usagesession open
+      WHERE open.organization_id = org.id AND open.ended_at IS NULL AND NOT open.non_billable))
+ORDER BY org.id
+"""
+
+
+def untold_ids() -> list[UUID]:
+    """Organizations that are to be told what their balance has come to. One query, without locks."""
+    with connection.cursor() as cursor:
+        cursor.execute(_CHANGING.format(spent=spent_by_sql()))
+        rows = cursor.fetchall()
+    found = []
+    for pk, told_low, told_depleted, left_cents, cents_per_hour in rows:
+        balance = Balance(int(left_cents), int(cents_per_hour))
+        if (balance.is_low, balance.is_depleted) != (told_low, told_depleted):
+            found.append(pk)
+    return found
 
 
 def note_balance(organization_id: UUID) -> bool:

@@ -61,6 +61,13 @@ def spent(organization_id: UUID) -> Spent:
         return Spent(*(int(value) for value in cursor.fetchone()))
 
 
+def spent_by_sql() -> str:
+    """A subquery with one row, the cents and cents an hour of `spent`, of the organization aliased `org`."""
+    rate = "coalesce(sum(cents_per_hour) FILTER (WHERE ended_at IS NULL), 0) AS cents_per_hour"
+    billed = _BILLED.replace("%s::uuid", "org.id")
+    return f"(SELECT {_cents()} AS cents, {rate} {billed})"
+
+
 def spent_cents(organization_id: UUID) -> Reading:
     """What `spent` says of the cents, to be read along with something else."""
     return Reading(f"(SELECT {_cents()} {_BILLED})", (organization_id,))

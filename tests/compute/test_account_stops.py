@@ -286,6 +286,22 @@ def test_nobody_is_stopped_before_they_were_told(world: World, clock: Clock) -> 
     assert state(runs) == ("stopped", BALANCE)
 
 
+def test_a_sweep_locks_only_who_is_to_be_told(world: World, clock: Clock) -> None:
+    clock.freeze()
+    for org, cents in ((world.buyer, 10**6), (world.tenant, 200)):
+        world.running(org)
+        set_to(org, balance_cents=cents)
+    assert balances.untold_ids() == [world.tenant.pk]
+    tasks.sweep_accounts()
+    assert balances.untold_ids() == []
+    later(clock, 3600, world.node)
+    assert balances.untold_ids() == [world.tenant.pk]
+    tasks.sweep_accounts()
+    assert [name for name, _ in told()] == ["balance.low", "balance.depleted"]
+    set_to(world.tenant, balance_cents=10**6)
+    assert balances.untold_ids() == [world.tenant.pk]
+
+
 def test_whose_balance_is_taken_away_owes_nothing(world: World, clock: Clock) -> None:
     clock.freeze()
     runs = world.running(world.buyer)
@@ -364,7 +380,7 @@ def test_a_sweep_costs_the_same_for_many_organizations(world: World, clock: Cloc
     def cost() -> int:
         with CaptureQueriesContext(connection) as asked:
             account_stops.due()
-            balances.changing_ids()
+            balances.untold_ids()
         return len(asked)
 
     clock.freeze()

@@ -71,9 +71,9 @@ PEOPLE = (
     one(
         "free-stopped",
         "what is not billed runs on",
-        _STOPS,
-        "if workload.pk not in free][:BATCH]",
-        "if workload.pk][:BATCH]",
+        "compute/services/sessions.py",
+        "    return free | {pk for pk in holds",
+        "    return set() & {pk for pk in holds",
     ),
     one(
         "not-enabled-reserved",
