@@ -173,8 +173,7 @@ CODES = {
         409,
         "the organization is in reservations in force, manages some, or has enrolled nodes; names them.",
         f"Lumen Labs cannot be deleted: it is in or manages reservations in force ({RESERVATION}). Have an "
-        "operator cancel the reservations or take the organization out of them, and set the nodes to "
-        "removed.",
+        "operator cancel the reservations or take the organization out of them.",
     ),
     "RESERVATION_ENDED": Code(
         409,

@@ -86,15 +86,16 @@ def _require_unused(organization: Organization, at: datetime) -> None:
     """Raise Conflict ORG_IN_USE naming what has to end before the organization can be deleted."""
     contracts = Reservation.objects.filter(not_ended(at)).concerning(organization.pk)
     nodes = Node.objects.live().filter(organization=organization)
-    found = []
+    found, remedies = [], []
     if held := list(contracts.order_by("pk").values_list("pk", flat=True)):
         found.append(f"it is in or manages reservations in force ({_names(held)})")
+        remedies.append("Have an operator cancel the reservations or take the organization out of them.")
     if enrolled := list(nodes.order_by("hostname").values_list("hostname", flat=True)):
         found.append(f"it has enrolled nodes ({_names(enrolled)})")
+        remedies.append("Set the nodes to removed.")
     if found:
         raise Conflict(
-            f"{organization.name} cannot be deleted: {' and '.join(found)}. Have an operator cancel the "
-            "reservations or take the organization out of them, and set the nodes to removed.",
+            f"{organization.name} cannot be deleted: {' and '.join(found)}. {' '.join(remedies)}",
             code="ORG_IN_USE",
         )
 
