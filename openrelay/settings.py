@@ -249,6 +249,8 @@ SPECTACULAR_SETTINGS = {
         "is its PCI address. Every refusal is an `Error`: programs go by its `code`. Each answer carries "
         "`X-Request-Id`, which the audit log keeps too."
     ),
+    # The served schema names BASE_URL; the one in docs/ is the same for every installation.
+    "SERVERS": [{"url": "/", "description": "The server that this schema was read from."}],
     "LICENSE": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     "OAS_VERSION": "3.1.0",
     "POSTPROCESSING_HOOKS": ["openrelay.api.schema.hooks.complete"],

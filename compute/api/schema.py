@@ -7,6 +7,7 @@ from compute.api.schema_availability import AVAILABILITY, AVAILABILITY_EXAMPLE
 from compute.api.schema_life import LIFE
 from compute.api.schema_money import MONEY
 from compute.api.schema_pods import PODS
+from compute.api.schema_states import status, status_reason
 from compute.models import Tier
 from openrelay.api.lists import ListQuery
 from openrelay.api.schema.book import Body, Code, Description, Operation
@@ -29,30 +30,30 @@ SHAPES = {
     "VmSummary": shape(
         "A VM or pod.",
         {
-            "id": an_id(),
-            "name": text(),
+            "id": an_id("The id of the VM or pod."),
+            "name": text("Its name."),
             "organizationId": an_id("Whose it is."),
-            "status": one_of(states.ALL),
+            "status": status(),
         },
         {
-            "statusReason": text(
-                "Why it is so: a fixed word such as `spot_reclaimed_by_capacity_owner`, or a sentence."
-            ),
+            "statusReason": status_reason(),
             "provisioningStage": text("While it is on its way up: what it waits for."),
-            "tier": one_of(Tier.values),
+            "tier": one_of(
+                Tier.values, "Its tier. The owner of the capacity may end a `spot` workload at any moment."
+            ),
             "capabilityTier": text("`pod` for a pod; absent for a VM."),
             "computeClass": text("A pod's class."),
-            "createdAt": time(),
+            "createdAt": time("When it was created."),
             "diskSizeGb": integer("Disk in GB."),
             "volumeGb": integer("A pod's volume in GB."),
-            "gpuCount": integer(),
-            "gpuModelId": an_id(),
-            "gpuModelName": text(),
-            "gpuManufacturer": text(),
+            "gpuCount": integer("How many GPUs it has; 0 for a VM without GPUs."),
+            "gpuModelId": an_id("The GPU model; absent without GPUs."),
+            "gpuModelName": text("The model's name."),
+            "gpuManufacturer": text("Who makes the GPUs."),
             "resourceSize": text("The size of a VM without GPUs."),
-            "imageUrl": text(),
+            "imageUrl": text("The image that it was started from."),
             "endpointUrl": text("Where its HTTP port is reached."),
-            "serviceType": text(),
+            "serviceType": text("What kind of service it runs, as given at create."),
             "managedBy": text("What made it, when that was no person or key."),
             "public": flag("Whether its endpoint is open to everyone."),
             "pricePerHourCents": integer("The price of all its GPUs together, in cents an hour."),
@@ -62,11 +63,11 @@ SHAPES = {
     "SshKeySummary": shape(
         "A public SSH key.",
         {
-            "id": an_id(),
-            "name": text(),
+            "id": an_id("The key's id."),
+            "name": text("The key's name."),
             "publicKey": text("The key in its canonical form, without comment."),
             "fingerprint": text("SHA-256, as ssh-keygen shows it."),
-            "createdAt": time(),
+            "createdAt": time("When the key was added."),
         },
         {
             "attachedVmCount": integer("How many live VMs and pods it opens."),
@@ -76,13 +77,18 @@ SHAPES = {
     "GpuModel": shape(
         "A kind of GPU.",
         {
-            "id": an_id(),
-            "name": text(),
-            "manufacturer": text(),
+            "id": an_id("The model's id."),
+            "name": text("The model's name."),
+            "manufacturer": text("Who makes it."),
             "vramGb": integer("Memory of one GPU in GB."),
             "hidden": flag("Whether it is left out of shop windows."),
         },
-        {"architecture": text(), "formFactor": text(), "interconnect": text(), "createdAt": time()},
+        {
+            "architecture": text("Its architecture."),
+            "formFactor": text("Its form factor, such as SXM5 or PCIe."),
+            "interconnect": text("How its GPUs are connected to each other."),
+            "createdAt": time("When it was added to the catalog."),
+        },
     ),
     **AVAILABILITY,
     **LIFE.shapes,

@@ -22,8 +22,8 @@ AVAILABILITY = {
         "A node with capacity that is reserved to the caller.",
         {
             "nodeId": an_id("Name it when creating a VM to use what is reserved."),
-            "freeGpus": integer(),
-            "freeUnits": integer(),
+            "freeGpus": integer("How many GPUs could be started there now."),
+            "freeUnits": integer("How many GPU units are free there."),
         },
         {
             "reserved": flag("True: it is reserved to the caller."),
@@ -34,8 +34,8 @@ AVAILABILITY = {
     "ClassOffer": shape(
         "What one node of the public pool has, without saying which.",
         {
-            "perGpu": ref("ShapeCap"),
-            "free": ref("ShapeCap"),
+            "perGpu": ref("ShapeCap", "The node's share for each GPU."),
+            "free": ref("ShapeCap", "What is free on the node."),
             "unitSizes": _counts("How many GPUs each unit has that is free for ordinary VMs."),
             "structuralUnitSizes": _counts("The same of all units, free or not."),
         },
@@ -64,17 +64,25 @@ AVAILABILITY = {
             ),
             "shapeSizing": flag("Whether memory and disk can be asked for."),
             "minDiskGb": integer("The smallest disk in GB."),
-            "floorPerGpu": ref("ShapeCap"),
-            "minPerGpu": ref("ShapeCap"),
-            "maxPerGpu": ref("ShapeCap"),
+            "floorPerGpu": ref("ShapeCap", "The least that a VM gets for each GPU."),
+            "minPerGpu": ref(
+                "ShapeCap",
+                "The smallest share of a host for each GPU, over the hosts that the caller could be "
+                "placed on. Absent when there is none.",
+            ),
+            "maxPerGpu": ref("ShapeCap", "The largest share of a host for each GPU, over the same hosts."),
             "nodes": listed("NodeClassCap", "Where capacity is reserved to the caller."),
             "offers": listed("ClassOffer", "One for each node of the public pool, full ones too."),
         },
     ),
     "GpuAvailability": shape(
         "How much of one GPU model could be had now.",
-        {"gpuModelId": an_id(), "vm": ref("ClassAvailability")},
-        {"name": text(), "formFactor": text(), "vramGb": integer("Memory of one GPU in GB.")},
+        {"gpuModelId": an_id("The GPU model."), "vm": ref("ClassAvailability", "What VMs could have of it.")},
+        {
+            "name": text("The model's name."),
+            "formFactor": text("The model's form factor, such as SXM5 or PCIe."),
+            "vramGb": integer("Memory of one GPU in GB."),
+        },
     ),
 }
 

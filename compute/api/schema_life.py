@@ -2,6 +2,7 @@
 
 from compute import states
 from compute.api import serializers
+from compute.api.schema_states import status, status_reason
 from compute.models import Tier
 from compute.services.metrics import RANGES
 from openrelay.api.schema.book import Body, Code, Description, Operation
@@ -25,31 +26,33 @@ SHAPES = {
     "VmDetail": shape(
         "All that is known of a VM or pod.",
         {
-            "id": an_id(),
-            "name": text(),
+            "id": an_id("The id of the VM or pod."),
+            "name": text("Its name."),
             "organizationId": an_id("Whose it is."),
-            "status": one_of(states.ALL),
-            "tier": one_of(Tier.values),
+            "status": status(),
+            "tier": one_of(
+                Tier.values, "Its tier. The owner of the capacity may end a `spot` workload at any moment."
+            ),
             "healthy": flag("Whether it runs, on GPUs that are well."),
-            "gpuCount": integer(),
+            "gpuCount": integer("How many GPUs it has; 0 for a VM without GPUs."),
             "diskSizeGb": integer("Disk in GB."),
             "resourceSize": text("The size of a VM without GPUs; empty for one with."),
-            "createdAt": time(),
+            "createdAt": time("When it was created."),
             "updatedAt": time("When its state or settings last changed."),
         },
         {
-            "statusReason": text("Why it is so, as in VmSummary."),
+            "statusReason": status_reason(),
             "provisioningStage": text("While it is on its way up: what it waits for."),
             "startedAt": time("When it first ran since it last deployed."),
             "interruptedAt": time("When its node was lost; stays when it ended so."),
             "terminatedAt": time("When it ended for good."),
             "capabilityTier": text("`pod` for a pod; absent for a VM."),
             "computeClass": text("A pod's class."),
-            "gpuModelId": an_id(),
-            "gpuInfo": ref("VmGpuInfo"),
-            "nodeInfo": ref("VmNodeInfo"),
-            "templateInfo": ref("VmTemplateInfo"),
-            "osType": text(),
+            "gpuModelId": an_id("The GPU model; absent without GPUs."),
+            "gpuInfo": ref("VmGpuInfo", "Its GPUs; absent without GPUs."),
+            "nodeInfo": ref("VmNodeInfo", "The node that it is on."),
+            "templateInfo": ref("VmTemplateInfo", "The template that it was started from."),
+            "osType": text("The operating system of the template."),
             "guestMemMb": integer("Memory in MiB, as it was given."),
             "guestVcpu": integer("Virtual CPUs, as they were given."),
             "requestedGuestMemMb": integer("Memory in MiB, as it was asked for or came with the GPUs."),
@@ -61,10 +64,10 @@ SHAPES = {
             "volumeMountPath": text("Of a pod: where its volume is mounted."),
             "volumeUsedBytes": integer("Of a pod: what of its volume is used."),
             "volumeUsedAt": time("Of a pod: when that was measured."),
-            "imageUrl": text(),
+            "imageUrl": text("The image that it was started from."),
             "containerPort": integer("The port that its container listens on."),
             "endpointUrl": text("Where its HTTP port is reached."),
-            "serviceType": text(),
+            "serviceType": text("What kind of service it runs, as given at create."),
             "public": flag("Whether its endpoint is open to everyone."),
             "pricePerHourCents": integer(
                 "Of all of it, in cents an hour: the rate it runs at, or else the one it would run at now."
@@ -76,24 +79,32 @@ SHAPES = {
             "sshCommand": text("The whole command."),
             "sshUser": text("Whom one is inside."),
             "sshReady": flag("Whether that should work now."),
-            "sshState": one_of(("ready", "booting", "offline")),
+            "sshState": one_of(
+                ("ready", "booting", "offline"),
+                "Whether it can be reached by SSH; `sshStateReason` says why not.",
+            ),
             "sshStateReason": text("Why, in a sentence."),
         },
     ),
     "VmGpuInfo": shape(
         "The GPUs of a VM or pod.",
-        {"name": text(), "vramGb": integer("Memory of one GPU in GB.")},
-        {"manufacturer": text(), "pricePerHourCents": integer("The price of one GPU, in cents an hour.")},
+        {"name": text("The model's name."), "vramGb": integer("Memory of one GPU in GB.")},
+        {
+            "manufacturer": text("Who makes it."),
+            "pricePerHourCents": integer("The price of one GPU, in cents an hour."),
+        },
     ),
     "VmNodeInfo": shape("Where it runs.", {"location": text("The name of the location.")}),
     "VmTemplateInfo": shape(
-        "The image it started from.", {"name": text(), "osType": text()}, {"osVersion": text()}
+        "The image it started from.",
+        {"name": text("The template's name."), "osType": text("The operating system.")},
+        {"osVersion": text("The version of the operating system.")},
     ),
     "VmSshKeyItem": shape(
         "An SSH key of the organization, seen from one VM or pod.",
         {
-            "id": an_id(),
-            "name": text(),
+            "id": an_id("The key's id."),
+            "name": text("The key's name."),
             "fingerprint": text("SHA-256, as ssh-keygen shows it."),
             "attached": flag("Whether it opens this VM or pod."),
             "crossOrg": flag("Whether it is another organization's."),
@@ -104,7 +115,7 @@ SHAPES = {
         "A key that cannot be deleted.",
         {
             "error": text("What is wrong and what to do."),
-            "code": one_of(("KEY_IN_USE",)),
+            "code": one_of(("KEY_IN_USE",), "Always `KEY_IN_USE`."),
             "blockingVms": words("The names of the live VMs and pods that it alone opens."),
         },
     ),
@@ -119,21 +130,25 @@ SHAPES = {
     "VmMetrics": shape(
         "GPUs over time, all on one grid: value i was measured at start + i × stepSeconds.",
         {
-            "vmId": an_id(),
-            "range": one_of(RANGES),
-            "start": time(),
-            "end": time(),
-            "stepSeconds": integer(),
+            "vmId": an_id("The VM or pod."),
+            "range": one_of(RANGES, "The range that was asked for."),
+            "start": time("The beginning of the range."),
+            "end": time("The end of the range."),
+            "stepSeconds": integer("How many seconds lie between two values."),
             "pointCount": integer("How many points the grid has."),
-            "accelerator": ref("AcceleratorCapability"),
-            "gpus": many(ref("VmGpuMetrics")),
+            "accelerator": ref(
+                "AcceleratorCapability", "Whether metrics of the GPUs can be had, and if not, why."
+            ),
+            "gpus": many(ref("VmGpuMetrics"), "The GPUs with their measures."),
         },
     ),
     "AcceleratorCapability": shape(
         "Whether GPUs can be read at all.",
         {
-            "class": one_of(("accelerator",)),
-            "status": one_of(("available", "degraded", "unavailable")),
+            "class": one_of(("accelerator",), "What the metrics are about: always `accelerator`."),
+            "status": one_of(
+                ("available", "degraded", "unavailable"), "Whether the metrics of the GPUs can be had."
+            ),
         },
         {
             "reason": one_of(
@@ -155,16 +170,17 @@ SHAPES = {
         "One GPU over time.",
         {
             "bdf": text("Its PCI address."),
-            "busySeconds": number(),
+            "busySeconds": number("For how many seconds of the range the GPU was busy."),
             "series": many(
                 shape(
                     "One measure.",
                     {
-                        "key": text(),
-                        "unit": one_of(("bytes", "celsius", "ratio", "watts")),
+                        "key": text("What is measured."),
+                        "unit": one_of(("bytes", "celsius", "ratio", "watts"), "The unit of the values."),
                         "values": many(number(nullable=True), "Null where there is no sample."),
                     },
-                )
+                ),
+                "The measures of the GPU.",
             ),
         },
     ),
@@ -297,7 +313,9 @@ OPERATIONS = {
         description="A running one is rebooted in place. A stopped or failed one starts again on the node "
         "that holds its disk, on whatever GPUs the organization may have there now, what is reserved to it "
         "first; it asks for the memory that it had asked for, or starts at the node's share of now where "
-        "that is less and still enough. A VM whose node was removed deploys afresh elsewhere.",
+        "that is less and still enough. A VM whose node was removed deploys afresh elsewhere.\n\n"
+        "A restart of a pod recreates its container: everything outside `/workspace` is reset to the image, "
+        "and the volume at `/workspace` is kept. A reboot of a VM keeps its disk.",
         answer=ref("VmSummary"),
         example={
             **_SUMMARY,

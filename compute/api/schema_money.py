@@ -23,9 +23,9 @@ SHAPES = {
     "Location": shape(
         "A data centre, or a part of one.",
         {
-            "id": an_id(),
-            "name": text(),
-            "city": text(),
+            "id": an_id("The location's id."),
+            "name": text("The location's name."),
+            "city": text("The city."),
             "country": text("Two letters, as ISO 3166 has them."),
             "region": text("What `preferredRegions` names."),
         },
@@ -35,15 +35,15 @@ SHAPES = {
         "An image that VMs may start from.",
         {
             "id": an_id("What `templateId` names."),
-            "slug": text(),
-            "name": text(),
+            "slug": text("The template's short name."),
+            "name": text("The template's name."),
             "filename": text("What nodes keep it as."),
-            "osType": text(),
+            "osType": text("The operating system."),
             "requiresGpu": flag("Whether it is for VMs with GPUs alone."),
         },
         {
-            "description": text(),
-            "osVersion": text(),
+            "description": text("What the template is for."),
+            "osVersion": text("The version of the operating system."),
             "driverVersion": text("Of the GPU driver in it."),
             "isDefault": flag("Whether it is what a VM starts from that names nothing."),
             "sortOrder": integer("Its place in a list for people; lists come in this order."),
@@ -57,17 +57,17 @@ SHAPES = {
     "GpuPrice": shape(
         "What one GPU of a model costs at a tier.",
         {
-            "gpuModelId": an_id(),
-            "tier": text(),
+            "gpuModelId": an_id("The GPU model."),
+            "tier": text("The tier that the price is for."),
             "pricePerHourCents": integer("In cents an hour, of one GPU."),
         },
-        {"gpuModelName": text(), "vramGb": integer("Memory of one GPU in GB.")},
+        {"gpuModelName": text("The model's name."), "vramGb": integer("Memory of one GPU in GB.")},
     ),
     "CpuPrice": shape(
         "A size of VMs without GPUs.",
         {
             "resourceSize": text("What a request names."),
-            "vcpu": integer(),
+            "vcpu": integer("CPUs of this size."),
             "ramMb": integer("Memory in MiB."),
             "pricePerHourCents": integer("In cents an hour."),
         },
@@ -81,28 +81,32 @@ SHAPES = {
         {
             "gpu": many(ref("GpuPrice"), "By model and tier; a tier without a price is not sold."),
             "cpu": many(ref("CpuPrice"), "By size, the smallest first."),
-            "vmDisk": ref("VmDiskLimits"),
+            "vmDisk": ref("VmDiskLimits", "How small and how large a VM's disk may be."),
         },
     ),
     "PublicGpuPrice": shape(
         "What anybody pays for a GPU model.",
         {
             "id": an_id("The GPU model's."),
-            "name": text(),
-            "manufacturer": text(),
+            "name": text("The model's name."),
+            "manufacturer": text("Who makes it."),
             "vramGb": integer("Memory of one GPU in GB."),
             "communityCents": integer("At tier community, in cents a GPU and hour."),
             "verifiedCents": integer("At tier verified, in cents a GPU and hour."),
         },
-        {"architecture": text(), "formFactor": text(), "interconnect": text()},
+        {
+            "architecture": text("Its architecture."),
+            "formFactor": text("Its form factor, such as SXM5 or PCIe."),
+            "interconnect": text("How its GPUs are connected to each other."),
+        },
     ),
     "PublicModelPrice": shape(
         "What an inference model costs, in US dollars for a million tokens.",
-        {"id": text(), "inputPerMTokens": number()},
+        {"id": text("The model's id."), "inputPerMTokens": number("Price of a million input tokens.")},
         {
-            "outputPerMTokens": number(),
-            "cachedInputPerMTokens": number(),
-            "cacheWritePerMTokens": number(),
+            "outputPerMTokens": number("Price of a million output tokens."),
+            "cachedInputPerMTokens": number("Price of a million input tokens that were cached."),
+            "cacheWritePerMTokens": number("Price of writing a million tokens to the cache."),
         },
     ),
     "PublicPricing": shape(
@@ -116,7 +120,7 @@ SHAPES = {
     "VmBurn": shape(
         "What a workload costs, and what that means for its organization. Cents are whole, counted down.",
         {
-            "vmId": an_id(),
+            "vmId": an_id("The VM or pod."),
             "rateBasis": one_of(("gpu", "cpu"), "Whether the rate comes from its GPUs or from its size."),
             "rateSource": one_of(
                 ("locked", "catalog"),

@@ -26,8 +26,10 @@ DESCRIPTION = Description(
         "NodeLeaving": shape(
             "That a node will end, or has.",
             {
-                "nodeId": an_id(),
-                "status": one_of(("draining", "removed")),
+                "nodeId": an_id("The node."),
+                "status": one_of(
+                    ("draining", "removed"), "Whether the node is still draining or already removed."
+                ),
                 "terminateAt": time("When it is removed."),
             },
         )

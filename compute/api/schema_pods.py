@@ -9,13 +9,14 @@ _OLD_RATE = "The on-demand rate again, for clients that still read it."
 
 SHAPES = {
     "PodCapacity": shape(
-        "What pods could be created on now, by GPU model.", {"items": many(ref("PodCapacityItem"))}
+        "What pods could be created on now, by GPU model.",
+        {"items": many(ref("PodCapacityItem"), "One entry for each GPU model that is sold.")},
     ),
     "PodCapacityItem": shape(
         "One GPU model's units for pods. What is reserved is left out, for a pod names no node.",
         {
-            "gpuModelId": an_id(),
-            "name": text(),
+            "gpuModelId": an_id("The GPU model."),
+            "name": text("The model's name."),
             "vramGb": integer("Memory of one GPU in GB."),
             "freeUnits": integer("Units that a pod could have now."),
             "totalUnits": integer("Units on nodes that take new work, used ones too."),

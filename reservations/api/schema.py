@@ -38,9 +38,9 @@ SHAPES = {
     "NodeReservation": shape(
         "GPU units of one node, kept for some organizations for a term.",
         {
-            "id": an_id(),
-            "nodeId": an_id(),
-            "status": ref("NodeReservationStatus"),
+            "id": an_id("The reservation's id."),
+            "nodeId": an_id("The node that it is on."),
+            "status": ref("NodeReservationStatus", "Its status at the moment of the answer."),
             "reservedUnitIds": words("The PCI addresses of its units."),
             "allowedOrgIds": ids("The audience: who may place on its units. The operators always may."),
             "startsAt": time("When its term begins."),
@@ -52,7 +52,7 @@ SHAPES = {
             "contractRef": text("The contract behind it."),
             "reason": text("Why it was made."),
             "topologyGen": integer("The topology generation of the node that it is pinned to."),
-            "createdAt": time(),
+            "createdAt": time("When it was made."),
             "updatedAt": time("When what it says last changed."),
             "terminated": ids("After a reclaim: the spot VMs that were ended."),
             "skipped": ids("After a reclaim: the VMs on these units that were left running, being ordinary."),
@@ -65,13 +65,16 @@ SHAPES = {
         {
             "id": text("Its PCI address."),
             "allocClass": text("`vfio-group` (for VMs), `device-request` (for pods), or another."),
-            "gpuModelId": an_id(),
+            "gpuModelId": an_id("The GPU model of the unit."),
             "sellableGpus": integer("How many GPUs are sold with it."),
             "reservable": flag("Whether the hardware can be reserved; a reserved or claimed unit still can."),
-            "state": one_of(("free", "claimed")),
+            "state": one_of(
+                ("free", "claimed"),
+                "`claimed` when a workload has the unit or its guest may still be on it, else `free`.",
+            ),
         },
         {
-            "gpuModelName": text(),
+            "gpuModelName": text("The model's name."),
             "notReservableReason": text("Why it cannot be reserved."),
             "claimedBy": text("The VM or pod that has it, as `vm:<id>`."),
             "reservationId": an_id("The reservation that holds it now."),

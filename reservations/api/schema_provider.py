@@ -70,10 +70,10 @@ SHAPES = {
     "ProviderNode": shape(
         "A node as its owner sees it.",
         {
-            "id": an_id(),
-            "hostname": text(),
+            "id": an_id("The node's id."),
+            "hostname": text("The node's host name."),
             "nodeType": one_of(Node.Class.values, "`interruptible`: may end at short notice."),
-            "status": ref("NodeStatus"),
+            "status": ref("NodeStatus", "Its status at the moment of the answer."),
             "gpus": many(ref("NodeGpuItem"), "Its GPUs by model; of a removed node, those it had."),
             "tdxEnabled": flag("Whether the host can run confidential guests."),
             "createdAt": time("When it was enrolled."),
@@ -91,13 +91,15 @@ SHAPES = {
             "terminateAt": time(
                 "When it will be removed, or was to be; null when that is open.", nullable=True
             ),
-            "reservation": ref("NodeReservationSummary"),
+            "reservation": ref(
+                "NodeReservationSummary", "What is reserved there now; absent when nothing is."
+            ),
         },
     ),
     "ProviderStats": shape(
         "How many nodes an organization has; removed ones do not count.",
         {
-            "totalNodes": integer(),
+            "totalNodes": integer("All nodes that were not removed."),
             "onlineNodes": integer("Those whose status is `online`."),
             "offlineNodes": integer("Those whose status is `offline`."),
             "activeTokens": integer("Provisioning tokens by which a node can still be enrolled."),
@@ -105,7 +107,7 @@ SHAPES = {
     ),
     "ProviderStatus": shape(
         "Whether an organization is a provider.",
-        {"isProvider": flag()},
+        {"isProvider": flag("Whether the organization may bring nodes.")},
         {
             "applicationStatus": {
                 "type": ["string", "null"],

@@ -92,16 +92,16 @@ def _check(*, age: bool = False, taking: bool = False) -> Schema:
         optional["ageSeconds"] = number("How long ago background work last ran.")
     if taking:
         optional["milliseconds"] = number("How long the answer took.")
-    return shape("One thing that serving needs.", {"ok": flag()}, optional)
+    return shape("One thing that serving needs.", {"ok": flag("Whether it is well.")}, optional)
 
 
 SHAPES = {
     "Error": ERROR,
-    "Liveness": shape("That this process answers.", {"status": one_of(["alive"])}),
+    "Liveness": shape("That this process answers.", {"status": one_of(["alive"], "Always `alive`.")}),
     "Readiness": shape(
         "Whether the whole can serve, check by check.",
         {
-            "status": one_of(["ready", "not ready"]),
+            "status": one_of(["ready", "not ready"], "`ready` when every check is well."),
             "checks": shape(
                 "The checks.",
                 {

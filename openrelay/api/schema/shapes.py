@@ -62,9 +62,10 @@ def words(note: str = "") -> Schema:
     return many(text(), note)
 
 
-def ref(name: str) -> Schema:
+def ref(name: str, note: str = "") -> Schema:
     """The shape of that name."""
-    return {"$ref": f"#/components/schemas/{name}"}
+    schema: Schema = {"$ref": f"#/components/schemas/{name}"}
+    return schema | {"description": note} if note else schema
 
 
 def shape(note: str, required: dict[str, Schema], optional: dict[str, Schema] | None = None) -> Schema:
@@ -84,6 +85,6 @@ def page(name: str, note: str) -> Schema:
     """One page of a list."""
     return shape(
         note,
-        {"items": many(ref(name))},
+        {"items": many(ref(name), "What is on this page.")},
         {"nextCursor": text("Where the next page begins; absent on the last one.")},
     )

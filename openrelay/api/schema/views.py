@@ -2,6 +2,7 @@
 
 import functools
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -21,7 +22,9 @@ _POLICY = (
 def schema(form: str) -> bytes:
     """The schema as `form` ("json" or "yaml"), made once a process: it is the same for everyone."""
     renderer = OpenApiJsonRenderer2() if form == "json" else OpenApiYamlRenderer2()
-    made: bytes = renderer.render(SchemaGenerator().get_schema(public=True))
+    document = SchemaGenerator().get_schema(public=True)
+    document["servers"] = [{"url": settings.BASE_URL, "description": "This installation."}]
+    made: bytes = renderer.render(document)
     return made
 
 

@@ -9,8 +9,8 @@ SHAPES = {
     "AuditEvent": shape(
         "One change of one thing: who, what, when, from where.",
         {
-            "id": an_id(),
-            "createdAt": time(),
+            "id": an_id("The event's id."),
+            "createdAt": time("When it happened."),
             "actor": text("Who did it: `user:<id>`, `key:<id>`, `node:<id>`, `operator` or `system`."),
             "event": text("What was done, such as `reservation.created`."),
             "targetType": text("The kind of thing it was done to."),
