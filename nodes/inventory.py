@@ -12,10 +12,13 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from rest_framework import serializers
 
+from nodes.models.gpu_unit import DEVICE_REQUEST, RESERVABLE_CLASSES, VFIO_GROUP
+from openrelay.api.identities import PciAddressField, SlugField
 from openrelay.api.serializers import (
     StrictBooleanField,
     StrictCharField,
@@ -26,24 +29,17 @@ from openrelay.api.serializers import (
 
 # 1 PiB, and well within a 32-bit integer, in which guests' shares of it are kept and counted.
 MOST_RAM_MB = 2**30
-PCI_ADDRESS = r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$"
-
-
-def pci_address() -> serializers.RegexField:
-    """A PCI address in its canonical lower-case form."""
-    return serializers.RegexField(
-        PCI_ADDRESS,
-        max_length=32,
-        trim_whitespace=False,
-        error_messages={"invalid": "must be a PCI address such as 0000:04:00.0"},
-    )
+# A contradiction: where it is, as keys and positions from the report down, and what it is.
+Contradiction = tuple[tuple[str | int, ...], str]
+# What runs containers alone, to which no GPU is passed through.
+_CONTAINER_RUNTIMES = ("runc", "process")
 
 
 class GpuReport(StrictSerializer):
     """One GPU of a unit."""
 
-    address = pci_address()
-    model = StrictCharField(max_length=96)
+    address = PciAddressField()
+    model = SlugField(max_length=96)
     serial = ToldField(max_length=96, required=False, allow_blank=True)
     healthy = StrictBooleanField(required=False, default=True)
     failure = ToldField(max_length=200, required=False, allow_blank=True)
@@ -52,7 +48,7 @@ class GpuReport(StrictSerializer):
 class UnitReport(StrictSerializer):
     """One IOMMU group with its GPUs."""
 
-    address = pci_address()
+    address = PciAddressField()
     allocClass = StrictCharField(max_length=32)
     iommuGroup = StrictIntegerField(min_value=0, max_value=65535, required=False)
     numaNode = StrictIntegerField(min_value=0, max_value=255, required=False)
@@ -83,29 +79,86 @@ class Inventory(StrictSerializer):
     host = HostReport(required=False)
     units = UnitReport(many=True, allow_empty=True, max_length=256)  # type: ignore[call-arg]
 
-    def validate_units(self, units: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Refuse a unit or a GPU that is listed twice, and a unit whose GPUs are of two models.
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what no hardware can be, at its place in the report."""
+        errors: dict[Any, Any] = {}
+        for path, message in contradictions(attrs):
+            place = errors
+            for step in path[:-1]:
+                place = place.setdefault(step, {})
+            place.setdefault(path[-1], []).append(message)
+        if errors:
+            raise serializers.ValidationError(errors)
+        return attrs
 
-        A GPU of two units would be sold twice.
-        """
-        seen: set[str] = set()
-        gpus: set[str] = set()
-        for unit in units:
-            if unit["address"] in seen:
-                raise serializers.ValidationError(f"unit {unit['address']} is listed twice")
-            seen.add(unit["address"])
-            for gpu in unit["gpus"]:
-                if gpu["address"] in gpus:
-                    raise serializers.ValidationError(
-                        f"unit {unit['address']} lists GPU {gpu['address']}, which was listed before"
-                    )
-                gpus.add(gpu["address"])
-            models = {gpu["model"] for gpu in unit["gpus"]}
-            if len(models) > 1:
-                raise serializers.ValidationError(
-                    f"unit {unit['address']} mixes GPU models {', '.join(sorted(models))}; a unit has one"
+
+def contradictions(report: dict[str, Any]) -> Iterator[Contradiction]:
+    """Everything in `report` that contradicts something else in it or what hardware can be.
+
+    These are typing errors, not changes of hardware: nobody's reservation needs review because of them.
+    """
+    runtime = report.get("runtime")
+    units: dict[str, int] = {}
+    gpus: dict[str, str] = {}
+    groups: dict[int, str] = {}
+    for number, unit in enumerate(report["units"]):
+        place = ("units", number)
+        address = unit["address"]
+        if address in units:
+            yield (*place, "address"), f"{address} is listed twice, also as units[{units[address]}]"
+            continue
+        units[address] = number
+        for position, gpu in enumerate(unit["gpus"]):
+            if gpu["address"] in gpus:
+                other = gpus[gpu["address"]]
+                yield (
+                    (*place, "gpus", position, "address"),
+                    f"{gpu['address']} is listed twice, also in unit {other}; a GPU is in one unit",
                 )
-        return units
+            gpus.setdefault(gpu["address"], address)
+        if address not in {gpu["address"] for gpu in unit["gpus"]}:
+            yield (
+                (*place, "address"),
+                f"{address} is none of the unit's GPUs; a unit has the address of its first GPU",
+            )
+        models = sorted({gpu["model"] for gpu in unit["gpus"]})
+        if len(models) > 1:
+            yield (
+                (*place, "gpus"),
+                f"are of the models {', '.join(models)}; the GPUs of a unit are of one model",
+            )
+        group = unit.get("iommuGroup")
+        if group is not None:
+            if group in groups:
+                yield (
+                    (*place, "iommuGroup"),
+                    f"{group} is also of unit {groups[group]}; list the GPUs of one IOMMU group as one unit",
+                )
+            groups.setdefault(group, address)
+        for why in class_contradictions(unit, runtime):
+            yield (*place, "allocClass"), why
+    host = report.get("host") or {}
+    if why := disk_contradiction(host.get("diskTotalGb"), host.get("diskFreeGb")):
+        yield ("host", "diskFreeGb"), why
+
+
+def class_contradictions(unit: dict[str, Any], runtime: str | None) -> Iterator[str]:
+    """Why a unit cannot be of its class on a node of that runtime; None for one that is not known."""
+    alloc_class = unit["allocClass"]
+    if unit["sellable"] and alloc_class not in RESERVABLE_CLASSES:
+        yield (
+            f"{alloc_class!a} is no class that can be sold. Use {VFIO_GROUP} (for VMs) or "
+            f"{DEVICE_REQUEST} (for pods), or set sellable to false"
+        )
+    if runtime in _CONTAINER_RUNTIMES and alloc_class == VFIO_GROUP:
+        yield f"{VFIO_GROUP} is for VMs, and the runtime is {runtime}. Use {DEVICE_REQUEST}, or runtime qemu"
+
+
+def disk_contradiction(total_gb: int | None, free_gb: int | None) -> str:
+    """Why a host's disk figures cannot both be true; empty when they can."""
+    if total_gb is None or free_gb is None or free_gb <= total_gb:
+        return ""
+    return f"is {free_gb}, more than diskTotalGb, which is {total_gb}"
 
 
 def digest(report: dict[str, Any]) -> str:

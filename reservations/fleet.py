@@ -4,12 +4,15 @@
 (`nodes/inventory.py`), without the sequence.
 """
 
+import json
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
 
 from rest_framework import serializers
 
 from nodes.inventory import Inventory
+from openrelay.api.identities import HostNameField, SlugField
 from openrelay.api.serializers import (
     StrictCharField,
     StrictChoiceField,
@@ -18,34 +21,36 @@ from openrelay.api.serializers import (
     check,
 )
 
-SLUG = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
-
-
-def slug_field(**options: Any) -> serializers.RegexField:
-    """A short name in lower case."""
-    return serializers.RegexField(
-        SLUG,
-        max_length=64,
-        error_messages={"invalid": "must be lower-case letters, digits and dashes"},
-        **options,
-    )
+_SHOWN_AT_MOST: Final = 20
 
 
 class FleetOrganization(StrictSerializer):
     """An organization that owns nodes."""
 
-    slug = slug_field()
+    slug = SlugField()
     name = StrictCharField(max_length=200)
+
+
+class CountryField(StrictCharField):
+    """An ISO 3166 code of two letters, in capitals."""
+
+    default_error_messages = {"form": "must be two letters, such as NO"}
+
+    def to_internal_value(self, data: Any) -> str:
+        code = super().to_internal_value(data).upper()
+        if not (len(code) == 2 and code.isascii() and code.isalpha()):
+            self.fail("form")
+        return code
 
 
 class FleetLocation(StrictSerializer):
     """A place where nodes stand."""
 
-    slug = slug_field()
+    slug = SlugField()
     name = StrictCharField(max_length=128)
     city = StrictCharField(max_length=128)
-    country = serializers.RegexField(r"^[A-Z]{2}$", error_messages={"invalid": "must be two capital letters"})
-    region = StrictCharField(max_length=64)
+    country = CountryField(max_length=2)
+    region = SlugField()
     latitude = serializers.FloatField(min_value=-90, max_value=90, required=False, default=None)
     longitude = serializers.FloatField(min_value=-180, max_value=180, required=False, default=None)
 
@@ -61,7 +66,7 @@ class FleetPrices(StrictSerializer):
 class FleetGpuModel(StrictSerializer):
     """A GPU on sale."""
 
-    slug = StrictCharField(max_length=96)
+    slug = SlugField(max_length=96)
     name = StrictCharField(max_length=128)
     manufacturer = StrictCharField(max_length=32)
     vramGb = StrictIntegerField(min_value=1, max_value=65535, source="vram_gb")
@@ -80,9 +85,9 @@ class FleetInventory(Inventory):
 class FleetNode(StrictSerializer):
     """One host."""
 
-    hostname = StrictCharField(max_length=253)
-    organization = slug_field()
-    location = slug_field(required=False)
+    hostname = HostNameField()
+    organization = SlugField()
+    location = SlugField(required=False)
     # `class` is no name in Python, so this field is declared below.
     inventory = FleetInventory()
 
@@ -101,12 +106,65 @@ class Fleet(StrictSerializer):
     nodes = FleetNode(many=True)
 
 
+class NotAFleetFile(Exception):
+    """A text that is not one JSON value with one meaning; the message says where and why."""
+
+
+class _Object(dict[str, Any]):
+    """A JSON object that remembers which of its keys were given twice."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def decode(text: str) -> Any:
+    """The JSON value in `text`. Raises NotAFleetFile, also for an object with a key twice, of which JSON does
+    not say which one counts.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise NotAFleetFile("it is nested too deep") from None
+    except json.JSONDecodeError as error:
+        raise NotAFleetFile(
+            f"it is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from None
+    except ValueError as error:
+        raise NotAFleetFile(f"it is not JSON: {error}") from None
+    if repeated := list(_repeated(value)):
+        raise NotAFleetFile("; ".join(f"{place} is given twice" for place in repeated[:_SHOWN_AT_MOST]))
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> _Object:
+    found = _Object(pairs)
+    if len(found) != len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        found.repeated = tuple(name for name, count in counts.items() if count > 1)
+    return found
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"it has {text}")
+
+
+def _repeated(value: Any, place: str = "") -> Iterator[str]:
+    """The place of every key that an object has twice."""
+    if isinstance(value, _Object):
+        prefix = f"{place}." if place else ""
+        yield from (f"{prefix}{ascii(name[:60])[1:-1]}" for name in value.repeated)
+        for name, inner in value.items():
+            yield from _repeated(inner, f"{prefix}{ascii(name[:60])[1:-1]}")
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from _repeated(inner, f"{place}[{position}]")
+
+
 def parse(data: Any, *, known: dict[str, set[str]]) -> tuple[dict[str, Any], list[str]]:
     """The fleet in `data`, and every fault with its place in the file; none means that it can be loaded.
 
     `known` has the slugs of the `organizations`, `locations` and `gpu_models` that exist already.
     """
-    fleet, faults = check(Fleet, data)
+    fleet, faults = check(Fleet, data, whole="file")
     if faults:
         return fleet, faults
     names = {kind: known[kind] | {row["slug"] for row in fleet[kind]} for kind in known}
@@ -115,10 +173,14 @@ def parse(data: Any, *, known: dict[str, set[str]]) -> tuple[dict[str, Any], lis
         ("locations", "locations"),
         ("gpu_models", "gpuModels"),
     ):
-        for slug, count in Counter(row["slug"] for row in fleet[kind]).items():
-            if count > 1:
-                faults.append(f"{label}: {slug} is listed {count} times")
-    hosts: set[tuple[str, str]] = set()
+        first: dict[str, int] = {}
+        for number, row in enumerate(fleet[kind]):
+            other = first.setdefault(row["slug"], number)
+            if other != number:
+                faults.append(
+                    f"{label}[{number}].slug {row['slug']} is listed twice, also as {label}[{other}]"
+                )
+    hosts: dict[tuple[str, str], int] = {}
     for number, node in enumerate(fleet["nodes"]):
         place = f"nodes[{number}]"
         if node["organization"] not in names["organizations"]:
@@ -127,9 +189,9 @@ def parse(data: Any, *, known: dict[str, set[str]]) -> tuple[dict[str, Any], lis
             faults.append(f"{place}.location: there is no location {node['location']}")
         if not node["inventory"]["complete"] or not node["inventory"]["units"]:
             faults.append(f"{place}.inventory: must be complete and list at least one unit")
-        if (node["organization"], node["hostname"]) in hosts:
-            faults.append(f"{place}.hostname: {node['hostname']} is listed twice")
-        hosts.add((node["organization"], node["hostname"]))
+        host = hosts.setdefault((node["organization"], node["hostname"]), number)
+        if host != number:
+            faults.append(f"{place}.hostname {node['hostname']} is listed twice, also as nodes[{host}]")
         for position, unit in enumerate(node["inventory"]["units"]):
             model = unit["gpus"][0]["model"]
             if model not in names["gpu_models"]:

@@ -125,7 +125,7 @@ def units(fleet: Fleet, number: int) -> None:
     rows = GpuUnit.objects.bulk_create(
         GpuUnit(
             node=fleet.node,
-            address=f"{number:04x}{n:04x}:00:00.0",
+            address=f"{number:04x}:{n // 32:02x}:{n % 32:02x}.0",
             alloc_class="vfio-group",
             gpu_model=model,
             gpu_count=1,

@@ -9,6 +9,7 @@ from compute.models import Run, Tier
 from compute.services.guests import CONSOLE_AT_MOST
 from compute.services.metrics import RANGES
 from nodes.inventory import MOST_RAM_MB
+from openrelay.api.identities import SlugField
 from openrelay.api.pagination import PageQuery
 from openrelay.api.serializers import (
     IdField,
@@ -61,7 +62,9 @@ class CreateVm(StrictSerializer):
     )
     resourceSize = StrictCharField(max_length=64, required=False, source="resource_size")
     templateId = StrictCharField(max_length=64, required=False, source="template_id")
-    preferredRegions = _words(word=64, source="preferred_regions")
+    preferredRegions = StrictListField(
+        child=SlugField(max_length=64), max_length=100, required=False, source="preferred_regions"
+    )
     allowFallback = StrictBooleanField(required=False, source="allow_fallback")
     imageUrl = StrictCharField(max_length=1024, required=False, source="image_url")
     cloudInit = StrictCharField(max_length=_MAX_SCRIPT, required=False, source="cloud_init")

@@ -21,7 +21,10 @@ DESCRIPTION = Description(
             "class, GPU model or GPU count changed, the topology generation grows by one and every "
             "reservation of the node needs review. A report that is partial, empty or older than one "
             "already taken changes nothing and is answered with the reason in `flagged`. The same report "
-            "again changes nothing.",
+            "again changes nothing. A report that contradicts itself is refused by the place of the "
+            "contradiction: a unit or a GPU that is listed twice, a unit whose address is none of its GPUs', "
+            "two units of one IOMMU group, a class that the node's runtime cannot run, more disk free than "
+            "there is. PCI addresses may be spelled as any tool prints them.",
             body=Inventory,
             body_example={
                 "sequence": 12,
@@ -72,10 +75,10 @@ DESCRIPTION = Description(
             "InventoryUnit",
             "One IOMMU group with its GPUs: the smallest thing that is reserved or sold.",
             {
-                "address": "The unit's PCI address, its id on this node.",
-                "allocClass": "`vfio-group` (for VMs) or `device-request` (for pods); any other cannot be "
-                "reserved.",
-                "iommuGroup": "The IOMMU group's number.",
+                "address": "The PCI address of the unit's first GPU, its id on this node.",
+                "allocClass": "`vfio-group` (for VMs) or `device-request` (for pods); a unit of any other is "
+                "not `sellable`.",
+                "iommuGroup": "The IOMMU group's number, of this unit alone.",
                 "numaNode": "The NUMA node it sits on.",
                 "sellable": "Whether the owner sells it.",
                 "notSellableReason": "Why not.",

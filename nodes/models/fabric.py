@@ -3,6 +3,7 @@
 from django.db import models
 from django.db.models import Q
 
+from openrelay.canonical import SLUG_PATTERN
 from openrelay.ids import new_id
 
 
@@ -16,6 +17,11 @@ class Fabric(models.Model):
 
     class Meta:
         ordering = ("slug",)
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(slug__regex=SLUG_PATTERN), name="fabric_slug_canonical"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

@@ -2,6 +2,7 @@
 
 from django.db import models
 
+from openrelay.canonical import SLUG_PATTERN
 from openrelay.ids import new_id
 
 
@@ -21,6 +22,11 @@ class GpuModel(models.Model):
 
     class Meta:
         ordering = ("slug",)
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(slug__regex=SLUG_PATTERN), name="gpu_model_slug_canonical"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from django.db import models
 
 from nodes.querysets import GpuUnitQuerySet
+from openrelay.canonical import PCI_ADDRESS_PATTERN
 from openrelay.ids import new_id
 
 # The classes of unit that can be reserved: passed through to a VM whole, or given to a pod by the runtime.
@@ -63,6 +64,16 @@ class GpuUnit(models.Model):
             # The target of composite foreign keys: who names a unit and a node names a unit of that node.
             models.UniqueConstraint(fields=["id", "node"], name="unit_of_node"),
             models.CheckConstraint(condition=models.Q(gpu_count__gte=1), name="unit_has_a_gpu"),
+            # A gone unit may keep an address of before this rule.
+            models.CheckConstraint(
+                condition=models.Q(address__regex=PCI_ADDRESS_PATTERN) | models.Q(gone_at__isnull=False),
+                name="unit_address_canonical",
+            ),
+            models.UniqueConstraint(
+                fields=["node", "iommu_group"],
+                condition=models.Q(gone_at=None, iommu_group__isnull=False),
+                name="unit_iommu_group_once",
+            ),
         ]
         indexes = [
             models.Index(
@@ -108,7 +119,12 @@ class Gpu(models.Model):
 
     class Meta:
         ordering = ("unit", "address")
-        constraints = [models.UniqueConstraint(fields=["unit", "address"], name="gpu_address_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["unit", "address"], name="gpu_address_once"),
+            models.CheckConstraint(
+                condition=models.Q(address__regex=PCI_ADDRESS_PATTERN), name="gpu_address_canonical"
+            ),
+        ]
         indexes = [
             models.Index(fields=["unit"], condition=models.Q(failed_at__isnull=False), name="gpu_failed")
         ]

@@ -2,6 +2,7 @@
 
 from django.db import models
 
+from openrelay.canonical import SLUG_PATTERN
 from openrelay.ids import new_id
 
 
@@ -19,6 +20,14 @@ class Location(models.Model):
 
     class Meta:
         ordering = ("slug",)
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(region__regex=SLUG_PATTERN), name="location_region_canonical"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(slug__regex=SLUG_PATTERN), name="location_slug_canonical"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

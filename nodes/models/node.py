@@ -3,6 +3,7 @@
 from django.db import models
 
 from nodes.querysets import NodeQuerySet
+from openrelay.canonical import HOST_NAME_PATTERN
 from openrelay.ids import new_id
 
 
@@ -92,6 +93,9 @@ class Node(models.Model):
                 fields=["organization", "hostname"],
                 condition=models.Q(removed_at=None),
                 name="node_hostname_once",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(hostname__regex=HOST_NAME_PATTERN), name="node_hostname_canonical"
             ),
         ]
 

@@ -3,7 +3,9 @@
 from typing import Any
 
 from nodes.models import GpuModel, Location
+from openrelay import canonical
 from openrelay.audit.services.record import Actor, record
+from openrelay.errors import Invalid
 
 
 def set_location(slug: str, fields: dict[str, Any], *, actor: Actor) -> Location:
@@ -18,7 +20,16 @@ def set_gpu_model(slug: str, fields: dict[str, Any], *, actor: Actor) -> GpuMode
     return model
 
 
+def require_slug(text: str) -> str:
+    """The canonical form of a short name. Raises Invalid (VALIDATION_ERROR) for what is none."""
+    slug = canonical.slug(text)
+    if slug is None:
+        raise Invalid(f"slug {text[:60]!a} is not {canonical.SLUG_FORM}.")
+    return slug
+
+
 def _set(model: Any, kind: str, slug: str, fields: dict[str, Any], actor: Actor) -> Any:
+    slug = require_slug(slug)
     row = model.objects.filter(slug=slug).first()
     before = {name: getattr(row, name) for name in fields} if row else None
     if before == fields:

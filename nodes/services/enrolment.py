@@ -4,7 +4,9 @@ from typing import Final
 from uuid import UUID
 
 from nodes.models import Location, Node, NodeCredential, NodeHeartbeat
+from openrelay import canonical
 from openrelay.audit.services.record import Actor, record
+from openrelay.errors import Invalid
 from openrelay.identity import secrets
 
 # How long an interruptible node announces its end before it, unless its token says otherwise.
@@ -24,10 +26,14 @@ def enrol(
     """Make a node of that organization. Its units come with its first inventory. Call it in a transaction.
 
     `notice_seconds` is for interruptible nodes: how long before its end one announces it, unless it says.
+    Raises Invalid (VALIDATION_ERROR) for what is no host name.
     """
+    name = canonical.host_name(hostname)
+    if name is None:
+        raise Invalid(f"hostname {hostname[:60]!a} is not {canonical.HOST_NAME_FORM}.")
     node = Node.objects.create(
         organization_id=organization_id,
-        hostname=hostname,
+        hostname=name,
         node_class=node_class,
         runtime=runtime,
         location=location,
@@ -40,7 +46,7 @@ def enrol(
         target_type="node",
         target_id=str(node.pk),
         org_id=organization_id,
-        after={"hostname": hostname, "class": node_class, "runtime": runtime},
+        after={"hostname": name, "class": node_class, "runtime": runtime},
     )
     return node
 

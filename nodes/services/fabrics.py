@@ -1,14 +1,14 @@
 """InfiniBand fabrics: their pools of addresses, and who has which."""
 
-import ipaddress
 from collections.abc import Iterable
 from uuid import UUID
 
 from django.db import transaction
 
 from nodes.models import Fabric, FabricAddress, Node
+from nodes.services.catalog import require_slug
 from nodes.services.locking import LockedNode, locked
-from openrelay import clock
+from openrelay import canonical, clock
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Invalid
 
@@ -22,12 +22,13 @@ def set_fabric(slug: str, *, name: str, networks: Iterable[str], actor: Actor) -
     Addresses are never taken away, for a guest may have them. Raises Invalid for what is no network, or too
     large a one.
     """
+    slug = require_slug(slug)
     wanted: list[str] = []
     for network in networks:
-        try:
-            parsed = ipaddress.ip_network(network)
-        except ValueError:
-            raise Invalid(f"{network} is not a network in CIDR notation, such as 10.40.0.0/24.") from None
+        if fault := canonical.network_fault(network):
+            raise Invalid(f"{network} {fault}.")
+        parsed = canonical.network(network)
+        assert parsed is not None  # noqa: S101 - it has no fault
         if parsed.num_addresses > MOST_ADDRESSES:
             raise Invalid(f"{network} has more than {MOST_ADDRESSES} addresses. Give a smaller network.")
         wanted += [str(address) for address in parsed.hosts()]

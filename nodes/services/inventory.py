@@ -1,16 +1,17 @@
 """Taking a node's account of its hardware, and noticing what of it is topology."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from nodes.inventory import digest
+from nodes.inventory import class_contradictions, digest, disk_contradiction
 from nodes.models import Gpu, GpuModel, GpuUnit, InventoryReport, Node, TopologyGeneration
 from nodes.services.locking import locked
 from nodes.services.owner import require_enrolled
 from openrelay.audit.services.record import Actor, AuditEntry, record, record_all
+from openrelay.errors import Invalid
 
 # What some facts were and what they became.
 Sides = tuple[dict[str, Any], dict[str, Any]]
@@ -25,6 +26,36 @@ class Taken:
     flagged: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a report would change of a node.
+
+    `flagged` says why it would not be taken, empty when it would be; `topology` what would open a new
+    generation, in words; `other` whether anything else would change.
+    """
+
+    flagged: str = ""
+    topology: tuple[str, ...] = ()
+    other: bool = False
+
+
+def preview(node: Node, report: dict[str, Any]) -> Difference:
+    """What `take` would do with the report now. Changes nothing; under the node's lock the answer is certain.
+
+    Raises Invalid (VALIDATION_ERROR) as `take` does.
+    """
+    _require_consistent(node, report)
+    content = digest(report)
+    if report["sequence"] == node.inventory_sequence and content == node.inventory_digest:
+        return Difference()
+    units = _units_of(node)
+    if doubt := _doubt(node, report, had_units=bool(units)):
+        return Difference(flagged=doubt)
+    if content == node.inventory_digest:
+        return Difference()
+    return Difference(topology=tuple(topology_changes(units, report["units"])), other=True)
+
+
 def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
     """Take `report` (an Inventory's validated data) as the node's hardware from now on.
 
@@ -33,17 +64,18 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
     nothing. A report that is older than one already taken, partial, or empty on a node that ever had a unit
     is kept and flagged, and changes nothing: absence from it is no evidence.
 
-    Raises Invalid NODE_DECOMMISSIONED when the node was removed or its announced end has come, NotFound when
-    there is none.
+    Raises Invalid NODE_DECOMMISSIONED when the node was removed or its announced end has come, and
+    VALIDATION_ERROR for a report that contradicts what is known of the node; NotFound when there is none.
     """
     with locked(node_id) as held:
         require_enrolled(held)
         node, at = held.node, held.at
+        _require_consistent(node, report)
         content = digest(report)
         if report["sequence"] == node.inventory_sequence and content == node.inventory_digest:
             return Taken(node.topology_gen, changed=False)
 
-        units = {unit.address: unit for unit in GpuUnit.objects.filter(node=node).prefetch_related("gpus")}
+        units = _units_of(node)
         doubt = _doubt(node, report, had_units=bool(units))
         if doubt:
             _flag(node, report, doubt, at, actor)
@@ -68,6 +100,25 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
         elif news:
             _record_host(node, host, at, actor)
         return Taken(node.topology_gen, changed=True)
+
+
+def _units_of(node: Node) -> dict[str, GpuUnit]:
+    """Every unit that the node has or had, by address."""
+    rows = GpuUnit.objects.filter(node=node).select_related("gpu_model").prefetch_related("gpus")
+    return {unit.address: unit for unit in rows}
+
+
+def _require_consistent(node: Node, report: dict[str, Any]) -> None:
+    """Raise Invalid for a report that leaves out what it contradicts, where the node's row has it."""
+    if "runtime" not in report:
+        for number, unit in enumerate(report["units"]):
+            for why in class_contradictions(unit, node.runtime):
+                raise Invalid(f"units[{number}].allocClass {why}.")
+    host = report.get("host") or {}
+    total = host.get("diskTotalGb", node.disk_total_gb)
+    free = host.get("diskFreeGb", node.disk_free_gb)
+    if host and (why := disk_contradiction(total, free)):
+        raise Invalid(f"host.diskFreeGb {why}. Report both figures together.")
 
 
 def _doubt(node: Node, report: dict[str, Any], *, had_units: bool) -> str:
@@ -110,9 +161,10 @@ def _apply_units(
     """Bring the unit and GPU rows to what was reported, and note in the audit log what can be sold of them
     that could not, or the other way round; returns what of it is topology, in words.
     """
+    causes = topology_changes(units, reported)
     models = _models({unit["gpus"][0]["model"] for unit in reported}, at, actor)
-    causes = []
     changed = []
+    _give_up_groups(units, reported, at)
     for data in reported:
         model = models[data["gpus"][0]["model"]]
         unit = units.get(data["address"])
@@ -120,11 +172,6 @@ def _apply_units(
         before = _for_sale(unit, known) if unit is not None and unit.gone_at is None else None
         if unit is None:
             unit = GpuUnit(node=node, address=data["address"])
-            causes.append(f"{unit.address} is new")
-        elif unit.gone_at is not None:
-            causes.append(f"{unit.address} is back")
-        else:
-            causes += _differences(unit, data, model)
         _bring(
             unit,
             gone_at=None,
@@ -139,11 +186,6 @@ def _apply_units(
         after = _for_sale(unit, _apply_gpus(unit, data["gpus"], known, at))
         if before not in (None, after):
             changed.append((unit, before, after))
-    present = {data["address"] for data in reported}
-    for unit in units.values():
-        if unit.address not in present and unit.gone_at is None:
-            _bring(unit, gone_at=at)
-            causes.append(f"{unit.address} is gone")
     record_all(
         [
             AuditEntry(
@@ -183,15 +225,55 @@ def _bring(row: GpuUnit | Gpu, **facts: Any) -> None:
         row.save(update_fields=news)
 
 
-def _differences(unit: GpuUnit, data: dict[str, Any], model: GpuModel) -> list[str]:
+def topology_changes(units: Mapping[str, GpuUnit], reported: list[dict[str, Any]]) -> list[str]:
+    """What of a report is a change of topology, in words. `units` has the node's units by address."""
+    causes = []
+    for data in reported:
+        unit = units.get(data["address"])
+        if unit is None:
+            causes.append(f"{data['address']} is new")
+        elif unit.gone_at is not None:
+            causes.append(f"{unit.address} is back")
+        else:
+            causes += _differences(unit, data)
+    present = {data["address"] for data in reported}
+    causes += [
+        f"{unit.address} is gone"
+        for unit in units.values()
+        if unit.address not in present and unit.gone_at is None
+    ]
+    return causes
+
+
+def _differences(unit: GpuUnit, data: dict[str, Any]) -> list[str]:
     found = []
+    slug = data["gpus"][0]["model"]
     if unit.alloc_class != data["allocClass"]:
         found.append(f"{unit.address} changed class from {unit.alloc_class} to {data['allocClass']}")
-    if unit.gpu_model_id != model.pk:
-        found.append(f"{unit.address} changed GPU model to {model.name}")
+    if unit.gpu_model.slug != slug:
+        found.append(f"{unit.address} changed GPU model from {unit.gpu_model.slug} to {slug}")
     if unit.gpu_count != len(data["gpus"]):
         found.append(f"{unit.address} changed from {unit.gpu_count} to {len(data['gpus'])} GPUs")
     return found
+
+
+def _give_up_groups(units: Mapping[str, GpuUnit], reported: list[dict[str, Any]], at: datetime) -> None:
+    """Write which units are gone, and free the IOMMU groups that pass from one unit to another: at no moment
+    may two units of a node be of one group.
+    """
+    groups = {data["address"]: data.get("iommuGroup") for data in reported}
+    for unit in units.values():
+        if unit.gone_at is None and unit.address not in groups:
+            _bring(unit, gone_at=at)
+    moved = [
+        unit
+        for unit in units.values()
+        if unit.gone_at is None and unit.iommu_group not in (None, groups[unit.address])
+    ]
+    if moved:
+        GpuUnit.objects.filter(pk__in=[unit.pk for unit in moved]).update(iommu_group=None)
+        for unit in moved:
+            unit.iommu_group = None
 
 
 def _apply_gpus(unit: GpuUnit, reported: list[dict[str, Any]], known: list[Gpu], at: datetime) -> list[Gpu]:

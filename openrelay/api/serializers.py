@@ -307,7 +307,8 @@ class StrictSerializer(serializers.Serializer):
             raise serializers.ValidationError({api_settings.NON_FIELD_ERRORS_KEY: ["must be an object"]})
         unknown = (name for name in data if name not in self.fields)
         errors: dict[str, Any] = {
-            str(name)[:60]: ["is not a field of this request"] for name in islice(unknown, MOST_FAULTS)
+            str(name)[:60]: [f"is not a field of this {self.context.get('whole', 'request')}"]
+            for name in islice(unknown, MOST_FAULTS)
         }
         values: dict[str, Any] = {}
         for field, judge, may_be_absent in self._plan:
@@ -347,23 +348,24 @@ def check(
     data: Any,
     *,
     query: bool = False,
+    whole: str = "request",
 ) -> tuple[dict[str, Any], list[str]]:
     """What `serializer_class` makes of `data`, and its first faults: sentences that begin with their paths.
 
     Validation of each object and list ends with its fifth fault.
+    `whole` is what `data` is called in a fault that has no path.
     """
     try:
-        return _shared(serializer_class, query).run_validation(data), []
+        return _shared(serializer_class, query, whole).run_validation(data), []
     except serializers.ValidationError as error:
-        return {}, list(
-            _faults(get_error_detail(error) if not hasattr(error, "detail") else error.detail, "")
-        )
+        faults = _faults(get_error_detail(error) if not hasattr(error, "detail") else error.detail, "")
+        return {}, [fault if fault[0] != " " else f"The {whole}{fault}" for fault in faults]
 
 
 @cache
-def _shared(serializer_class: type[Any], query: bool) -> Any:
+def _shared(serializer_class: type[Any], query: bool, whole: str) -> Any:
     """One instance for all requests: a field keeps nothing of what it validates."""
-    return serializer_class(context={"query": query})
+    return serializer_class(context={"query": query, "whole": whole})
 
 
 def read(
@@ -404,8 +406,8 @@ def _faults(detail: Any, path: str) -> list[str]:
         faults = []
         for position, inner in enumerate(detail):
             if isinstance(inner, str):
-                faults.append(f"{path or 'The request'} {str(inner).rstrip('.')}")
+                faults.append(f"{path} {str(inner).rstrip('.')}")
             elif inner:
                 faults.extend(_faults(inner, f"{path}[{position}]"))
         return faults
-    return [f"{path or 'The request'} {str(detail).rstrip('.')}"]
+    return [f"{path} {str(detail).rstrip('.')}"]

@@ -16,6 +16,7 @@ from django.utils.http import urlencode
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.contrib.filters.admin import DropdownFilter
 
+from openrelay.canonical import search_term as search_for
 from openrelay.ids import parse_id
 
 #: How a status is coloured, wherever one is shown.
@@ -91,8 +92,11 @@ class FactsAdmin(_ReadOnly, ModelAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """What the search finds; a whole id finds the object itself and what belongs to it."""
-        wanted = parse_id(search_term.strip().lower())
+        """What the search finds; a whole id finds the object itself and what belongs to it. Ids and PCI
+        addresses are found in any spelling.
+        """
+        search_term = search_for(search_term)
+        wanted = parse_id(search_term)
         if wanted is not None and self.id_fields:
             return queryset.filter(reduce(or_, (Q(**{field: wanted}) for field in self.id_fields))), True
         return super().get_search_results(request, queryset, search_term)

@@ -5,6 +5,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 
+from openrelay import canonical
 from openrelay.errors import Invalid
 
 # 192.0.2.1:8080 and [2001:db8::1]:8080, as some proxies write an address; the port is optional in brackets.
@@ -82,11 +83,13 @@ def _covered(
 
 
 def checked_ranges(ranges: Sequence[str], *, field: str) -> list[str]:
-    """CIDRs in their canonical form, each once. Raises Invalid (VALIDATION_ERROR) naming one that is none."""
-    canonical = []
+    """CIDRs in their canonical form, each once. Raises Invalid (VALIDATION_ERROR) naming one that is none,
+    or that has host bits.
+    """
+    found = []
     for position, text in enumerate(ranges):
-        try:
-            canonical.append(str(ipaddress.ip_network(text, strict=False)))
-        except ValueError:
-            raise Invalid(f"{field}[{position}] must be an address range such as 203.0.113.0/24.") from None
-    return list(dict.fromkeys(canonical))
+        network = canonical.network(text)
+        if network is None:
+            raise Invalid(f"{field}[{position}] {text[:60]!a} {canonical.network_fault(text)}.")
+        found.append(str(network))
+    return list(dict.fromkeys(found))

@@ -4,6 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from openrelay.api.identities import PciAddressField
 from openrelay.api.serializers import (
     StrictBooleanField,
     StrictCharField,
@@ -25,7 +26,7 @@ class OpenEndedTimeField(TimeField):
 
 def unit_ids(**options: Any) -> StrictListField:
     """A list of PCI addresses."""
-    return StrictListField(child=StrictCharField(max_length=32), max_length=MOST_UNITS, **options)
+    return StrictListField(child=PciAddressField(), max_length=MOST_UNITS, **options)
 
 
 def org_ids(**options: Any) -> StrictListField:

@@ -6,101 +6,127 @@ from typing import Any
 from django.db import transaction
 
 from compute.services.prices import set_price
-from nodes.inventory import digest
-from nodes.models import GpuModel, Location, Node
+from nodes.models import Location, Node
 from nodes.services import catalog, enrolment, inventory
+from nodes.services.locking import locked
 from openrelay.audit.services.record import Actor
-from openrelay.clock import Now
+from openrelay.errors import ApiError
 from openrelay.identity.models import Organization
 from openrelay.identity.services.organizations import create_organization
-from reservations import fleet as fleet_file
+from reservations.models import Reservation
+from reservations.services.fleet_planning import (
+    FleetFaults,
+    NodePlan,
+    Plan,
+    make_plan,
+    node_difference,
+    refused,
+    report_of,
+    sent_to_review,
+)
+
+__all__ = ["FleetFaults", "Loaded", "SendsToReview", "load"]
 
 
-class FleetFaults(Exception):
-    """A fleet file that cannot be loaded; `faults` has a sentence each, with its place in the file."""
+class SendsToReview(Exception):
+    """A load that would send reservations to review, which was not asked for. `plan` names them."""
 
-    def __init__(self, faults: list[str]) -> None:
-        super().__init__("; ".join(faults))
-        self.faults = faults
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(f"{len(plan.reviews)} reservations would need review")
+        self.plan = plan
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What loading did. `nodes` has every node of the file, in its order."""
+    """What loading did. `nodes` has every node of the file that was not refused, in its order; `failed` has
+    a sentence for each that was.
+    """
 
     nodes: list[Node] = field(default_factory=list)
     enrolled: int = 0
     updated: int = 0
+    failed: list[str] = field(default_factory=list)
 
 
-def load(data: Any, *, actor: Actor, update: bool = True) -> Loaded:
+def load(data: Any, *, actor: Actor, update: bool = True, review: bool = True) -> Loaded:
     """Load the fleet in `data` (parsed JSON): what the nodes name in one transaction, then each node in
     one of its own, for a change holds the lock of one node.
 
     What already stands is left as it is, so loading a file again changes nothing, and one whose loading was
     cut short is loaded to its end by loading it again. A node that exists has its hardware brought to the
-    file's with `update`; without it, its agent's word stands.
+    file's with `update`; without it, its agent's word stands. Without `review` no change of topology is made
+    on a node with a reservation that it would send to review.
 
-    Raises FleetFaults, having changed nothing; Invalid NODE_DECOMMISSIONED for a node to update that ended
-    while others were loaded.
+    Raises, having changed nothing, FleetFaults, and SendsToReview when `review` is missing. What is decided
+    otherwise under a node's lock, because the node changed meanwhile, is in `failed`.
     """
-    known = {
-        "organizations": set(Organization.objects.values_list("slug", flat=True)),
-        "locations": set(Location.objects.values_list("slug", flat=True)),
-        "gpu_models": set(GpuModel.objects.values_list("slug", flat=True)),
-    }
-    fleet, faults = fleet_file.parse(data, known=known)
-    if not faults:
-        faults = _deleted(fleet) + (_ended(fleet) if update else [])
-    if faults:
-        raise FleetFaults(faults)
+    plan = make_plan(data, update=update)
+    if plan.reviews and not review:
+        raise SendsToReview(plan)
     loaded = Loaded()
     with transaction.atomic():
-        _load_catalog(fleet, actor)
+        _load_catalog(plan.fleet, actor)
     organizations = {org.slug: org for org in Organization.objects.all()}
     locations = {place.slug: place for place in Location.objects.all()}
-    for entry in fleet["nodes"]:
-        owner = organizations[entry["organization"]]
-        with transaction.atomic():
-            node = Node.objects.live().filter(organization=owner, hostname=entry["hostname"]).first()
-            if node is None:
-                node = enrolment.enrol(
-                    actor=actor,
-                    organization_id=owner.pk,
-                    hostname=entry["hostname"],
-                    node_class=entry["node_class"],
-                    runtime=entry["inventory"].get("runtime", Node.Runtime.QEMU),
-                    location=locations.get(entry.get("location")),
-                )
-                loaded.enrolled += 1
-                _take(node, entry["inventory"], actor)
-            elif update and _take(node, entry["inventory"], actor):
-                loaded.updated += 1
-        loaded.nodes.append(node)
+    for planned in plan.nodes:
+        owner = organizations[planned.entry["organization"]]
+        place = locations.get(planned.entry.get("location", ""))
+        try:
+            with transaction.atomic():
+                _load_node(planned, owner, place, loaded, actor=actor, update=update, review=review)
+        except ApiError as error:
+            loaded.failed.append(f"nodes[{planned.number}].inventory: {error.message}")
     return loaded
 
 
-def _deleted(fleet: dict[str, Any]) -> list[str]:
-    """The fault of each node whose organization was deleted."""
-    slugs = {entry["organization"] for entry in fleet["nodes"]}
-    rows = Organization.objects.filter(slug__in=slugs, deleted_at__isnull=False)
-    deleted = set(rows.values_list("slug", flat=True))
-    return [
-        f"nodes[{number}].organization: {entry['organization']} was deleted. Name another organization"
-        for number, entry in enumerate(fleet["nodes"])
-        if entry["organization"] in deleted
-    ]
+def _load_node(
+    planned: NodePlan,
+    owner: Organization,
+    location: Location | None,
+    loaded: Loaded,
+    *,
+    actor: Actor,
+    update: bool,
+    review: bool,
+) -> None:
+    """Load one node, in the transaction that is open, and add to `loaded` what became of it. A refused
+    inventory is kept for operators to see.
+    """
+    entry = planned.entry
+    node = Node.objects.live().filter(organization=owner, hostname=entry["hostname"]).first()
+    enrolled = node is None
+    if node is None:
+        node = enrolment.enrol(
+            actor=actor,
+            organization_id=owner.pk,
+            hostname=entry["hostname"],
+            node_class=entry["node_class"],
+            runtime=entry["inventory"].get("runtime", Node.Runtime.QEMU),
+            location=location,
+        )
+    changed = False
+    if enrolled or update:
+        with locked(node.pk) as held:
+            difference = node_difference(held.node, entry["inventory"])
+            stopped = [] if review else sent_to_review(held.node, difference, held.at)
+            if stopped:
+                loaded.failed.append(f"nodes[{planned.number}].inventory {needs_consent(stopped)}")
+                return
+            if difference.flagged or difference.other:
+                taken = inventory.take(node.pk, report_of(held.node, entry["inventory"]), actor=actor)
+                if taken.flagged:
+                    loaded.failed.append(refused(planned.number, entry, taken.flagged))
+                    return
+                changed = taken.changed
+    loaded.nodes.append(node)
+    loaded.enrolled += enrolled
+    loaded.updated += changed and not enrolled
 
 
-def _ended(fleet: dict[str, Any]) -> list[str]:
-    """The fault of each node that cannot be brought to the file any more: its announced end has come."""
-    rows = Node.objects.leaving(Now()).filter(hostname__in=[entry["hostname"] for entry in fleet["nodes"]])
-    ended = set(rows.values_list("organization__slug", "hostname"))
-    return [
-        f"nodes[{number}].hostname: {entry['hostname']} has come to its end. Load it once it is removed"
-        for number, entry in enumerate(fleet["nodes"])
-        if (entry["organization"], entry["hostname"]) in ended
-    ]
+def needs_consent(reservations: list[Reservation]) -> str:
+    """What a load does without being asked to, as the end of a sentence that begins with its place."""
+    names = ", ".join(str(found.pk) for found in reservations)
+    return f"would send to review: reservation {names}"
 
 
 def _load_catalog(fleet: dict[str, Any], actor: Actor) -> None:
@@ -119,11 +145,3 @@ def _load_catalog(fleet: dict[str, Any], actor: Actor) -> None:
 
 def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in names}
-
-
-def _take(node: Node, reported: dict[str, Any], actor: Actor) -> bool:
-    """Take the file's inventory as the node's next report; returns whether it changed anything."""
-    if digest(reported) == node.inventory_digest:
-        return False
-    report = {**reported, "sequence": reported.get("sequence", node.inventory_sequence + 1)}
-    return inventory.take(node.pk, report, actor=actor).changed

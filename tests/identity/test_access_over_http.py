@@ -151,6 +151,10 @@ def test_where_a_keys_ceiling_comes_from(sdk: ModuleType, fields: dict[str, Any]
         ({"scopes": ["vms:read"]}, "clusters:read"),
         ({"scopes": ["nonsense"]}, "nonsense"),
         ({"restrictions": {"ipRanges": ["10.0.0.0/33"]}}, "ipRanges[0]"),
+        (
+            {"restrictions": {"ipRanges": ["10.0.0.0/8", "127.0.0.1/24"]}},
+            "ipRanges[1] '127.0.0.1/24' has host bits. Write 127.0.0.0/24 for the range, or 127.0.0.1/32",
+        ),
         ({"restrictions": {"ipRanges": ["10.0.0.0/8"] * 21}}, "at most 20"),
         ({"budget": {}}, "budget.limitNanoUsd is required"),
         ({"budget": {"limitNanoUsd": 0}}, "budget.limitNanoUsd must be at least 1"),

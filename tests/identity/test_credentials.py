@@ -139,9 +139,9 @@ def test_addresses_outside_a_keys_ranges_are_refused() -> None:
     _, secret = create_key(
         caller=caller_of(person.token),
         name="k",
-        restrictions=Restrictions(ip_ranges=["203.0.113.7/24", "2001:db8::/32"]),
+        restrictions=Restrictions(ip_ranges=["203.0.113.0/24", "2001:DB8:0::/32", "::ffff:198.51.100.0/120"]),
     )
-    for ip in ("203.0.113.200", "2001:db8::1", "::ffff:203.0.113.9"):
+    for ip in ("203.0.113.200", "2001:db8::1", "::ffff:203.0.113.9", "198.51.100.7", "::ffff:198.51.100.7"):
         assert caller_of(secret, ip=ip).key_id
     for ip in ("203.0.114.1", "2001:db9::1", "", "nonsense"):
         with pytest.raises(Forbidden) as refused:

@@ -58,7 +58,7 @@ def test_a_role_from_making_to_deleting(sdk: ModuleType) -> None:
         sdk,
         owner,
         description="Restarts",
-        ipRanges=["127.0.0.9/8", "127.0.0.0/8"],
+        ipRanges=["::ffff:127.0.0.0/104", "127.0.0.0/8"],
         models=["m"],
         endpoints=["e"],
     )
@@ -390,7 +390,7 @@ def test_a_role_stays_within_the_conditions_of_its_makers_role(sdk: ModuleType) 
     assert make(sdk, person, name="Within", permissions=["role.read"], **within).models == ["n"]
     for wider in (
         {**within, "ipRanges": []},
-        {**within, "ipRanges": ["127.0.0.0/7"]},
+        {**within, "ipRanges": ["126.0.0.0/7"]},
         {**within, "ipRanges": ["127.0.0.0/16", "10.0.0.0/8"]},
         {**within, "models": []},
         {**within, "models": ["n", "x"]},

@@ -385,7 +385,7 @@ def test_units_of_two_nodes_may_share_an_address(node: Node) -> None:
             {"address": "0000:10:00.1", "model": "another", "healthy": True}
         ),
         lambda report: report["units"][0].update(gpus=[]),
-        lambda report: report["units"][0].update(address="04:00.0"),
+        lambda report: report["units"][0].update(address="0000:04:00"),
         lambda report: report["units"][0].update(sellable="yes"),
         lambda report: report.update(sequence=0),
         lambda report: report.update(colour="red"),

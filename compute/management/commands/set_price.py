@@ -8,6 +8,7 @@ from compute.models import Tier
 from compute.services.prices import drop_org_price, set_price
 from nodes.models import GpuModel
 from openrelay.audit.actor import OPERATOR
+from openrelay.canonical import slug_argument
 from openrelay.errors import ApiError
 from openrelay.identity.models import Organization
 
@@ -16,10 +17,10 @@ class Command(BaseCommand):
     help = "Set what a GPU of a model costs by the hour. What runs keeps the rate it started at."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("model", help="the GPU model's slug")
+        parser.add_argument("model", type=slug_argument, help="the GPU model's slug")
         parser.add_argument("tier", choices=Tier.values)
         parser.add_argument("cents", help="cents a GPU and hour; `drop` ends an organization's own rate")
-        parser.add_argument("--org", metavar="SLUG", help="for this organization alone")
+        parser.add_argument("--org", type=slug_argument, metavar="SLUG", help="for this organization alone")
 
     def handle(self, *args: Any, **options: Any) -> None:
         model = GpuModel.objects.filter(slug=options["model"]).first()

@@ -6,6 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from compute.services.sizes import drop_size, set_size
 from openrelay.audit.actor import OPERATOR
+from openrelay.canonical import slug_argument
 from openrelay.errors import Invalid, NotFound
 
 
@@ -13,7 +14,7 @@ class Command(BaseCommand):
     help = "Set a size of VMs without GPUs, or drop it. VMs that have it keep what they were given."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("size", help="its name, such as cpu-small")
+        parser.add_argument("size", type=slug_argument, help="its name, such as cpu-small")
         parser.add_argument("vcpu", nargs="?", type=int, help="CPUs")
         parser.add_argument("ram_mb", nargs="?", type=int, metavar="ram", help="MiB of memory")
         parser.add_argument("cents", nargs="?", type=int, help="cents an hour")

@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from nodes.models import ProviderApplication
 from nodes.services.applications import decide
 from openrelay.audit.actor import OPERATOR
+from openrelay.canonical import slug_argument
 from openrelay.errors import ApiError
 
 
@@ -14,7 +15,7 @@ class Command(BaseCommand):
     help = "Decide the pending application of an organization to become a provider."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("slug", help="the organization's slug")
+        parser.add_argument("slug", type=slug_argument, help="the organization's slug")
         parser.add_argument("decision", choices=["approve", "reject"])
         parser.add_argument("--reason", default="", help="why, for the audit log")
 

@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from nodes.models import Fabric, Node
 from nodes.services.fabrics import join, set_fabric
 from openrelay.audit.actor import OPERATOR
+from openrelay.canonical import slug_argument
 from openrelay.errors import ApiError
 from openrelay.ids import parse_id
 
@@ -15,7 +16,7 @@ class Command(BaseCommand):
     help = "Make an InfiniBand fabric or add to it. Addresses are added to its pool, never taken away."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("slug", help="the fabric's slug")
+        parser.add_argument("slug", type=slug_argument, help="the fabric's slug")
         parser.add_argument("--name", help="what people call it; the slug at first")
         parser.add_argument(
             "--network",

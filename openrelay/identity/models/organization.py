@@ -2,6 +2,7 @@
 
 from django.db import models
 
+from openrelay.canonical import SLUG_PATTERN
 from openrelay.identity.accounts import status_of
 from openrelay.identity.querysets import OrganizationQuerySet
 from openrelay.ids import new_id
@@ -55,6 +56,9 @@ class Organization(models.Model):
                 condition=models.Q(balance_cents__isnull=False)
                 | models.Q(balance_low_at=None, balance_depleted_at=None),
                 name="no_balance_is_not_used_up",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(slug__regex=SLUG_PATTERN), name="organization_slug_canonical"
             ),
         ]
         indexes = [

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 
-from openrelay import clock, jobs
+from openrelay import canonical, clock, jobs
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Conflict, Invalid, NotFound
 from openrelay.identity.accounts import ACTIVE, STATUSES, SUSPENDED
@@ -39,9 +39,12 @@ def create_organization(
 ) -> Organization:
     """Make an organization.
 
-    Raises Conflict (INVALID_STATE) when the slug is taken, or when there is a platform ops organization
-    already.
+    Raises Invalid (VALIDATION_ERROR) for a slug of another form; Conflict (INVALID_STATE) when it is taken,
+    or when there is a platform ops organization already.
     """
+    given, slug = slug, canonical.slug(slug) or ""
+    if not slug:
+        raise Invalid(f"slug {given[:60]!a} is not {canonical.SLUG_FORM}.")
     try:
         with transaction.atomic():
             at = clock.read()

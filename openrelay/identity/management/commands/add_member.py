@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from openrelay.audit.actor import OPERATOR
+from openrelay.canonical import slug_argument
 from openrelay.errors import ApiError
 from openrelay.identity.models import Organization, User
 from openrelay.identity.permissions import BUILTIN_ROLES
@@ -16,7 +17,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("email")
-        parser.add_argument("org", help="the organization's slug")
+        parser.add_argument("org", type=slug_argument, help="the organization's slug")
         parser.add_argument(
             "role",
             help=f"{', '.join(BUILTIN_ROLES)}, or the name or id of one of the organization's own",

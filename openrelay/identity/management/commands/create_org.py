@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from openrelay.audit.actor import OPERATOR
+from openrelay.canonical import slug_argument
 from openrelay.errors import ApiError
 from openrelay.identity.services.organizations import create_organization
 
@@ -13,7 +14,7 @@ class Command(BaseCommand):
     help = "Make an organization and print its id."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("slug", help="short name, unique, such as acme")
+        parser.add_argument("slug", type=slug_argument, help="short name, unique, such as acme")
         parser.add_argument("name", help="full name")
         parser.add_argument(
             "--platform-ops", action="store_true", help="the one whose people are the operators"

@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from openrelay.audit.actor import OPERATOR
+from openrelay.canonical import slug_argument
 from openrelay.errors import ApiError
 from openrelay.identity.models import Membership
 from openrelay.identity.services.sessions import mint_session
@@ -16,7 +17,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("email")
         parser.add_argument(
-            "--org", help="the slug of the organization to act in; needed when there are several"
+            "--org",
+            type=slug_argument,
+            help="the slug of the organization to act in; needed when there are several",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

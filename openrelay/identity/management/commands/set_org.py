@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from openrelay.audit.actor import OPERATOR
+from openrelay.canonical import slug_argument
 from openrelay.errors import ApiError
 from openrelay.identity.accounts import STATUSES
 from openrelay.identity.models import Organization
@@ -43,7 +44,7 @@ class Command(BaseCommand):
     help = "Set what an organization may do. What is not named stays as it is."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("slug", help="the organization's slug")
+        parser.add_argument("slug", type=slug_argument, help="the organization's slug")
         for option, dest, what in _SWITCHES:
             parser.add_argument(
                 option, dest=dest, type=_switch, metavar="true|false", help=what, default=SUPPRESS
