@@ -74,7 +74,7 @@ def prepare(env: dict[str, str]) -> Ground:
         for bus in range(0x10, 0x18)
     ]
     fleet = {
-        "gpuModels": [{"slug": MODEL, "name": "Bench GPU", "manufacturer": "nvidia", "vramGb": 80}],
+        "gpuModels": [{"slug": MODEL, "name": "Bench GPU", "manufacturer": "NVIDIA", "vramGb": 80}],
         "nodes": [
             {"hostname": f"bench-{number:03}", "organization": "owner", "inventory": {"units": units}}
             for number in range(3 * CLIENTS)

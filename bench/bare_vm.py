@@ -116,7 +116,7 @@ class BareVm(APIView):
                 "gpuCount": body["gpuCount"],
                 "gpuModelId": made,
                 "gpuModelName": "Bench GPU",
-                "gpuManufacturer": "nvidia",
+                "gpuManufacturer": "NVIDIA",
                 "pricePerHourCents": 200,
                 "public": False,
                 "keys": json.dumps(body["sshKeyIds"], default=str),

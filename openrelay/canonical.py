@@ -26,6 +26,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _PCI_ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[01][0-9a-f]\.[0-7])")
 _HOST_NAME = re.compile(HOST_NAME_PATTERN.replace("$", r"\Z"))
 _SLUG = re.compile(SLUG_PATTERN.replace("$", r"\Z"))
+_MANUFACTURERS: Final = {name.casefold(): name for name in ("NVIDIA", "AMD", "Intel")}
 _MOST_LABEL: Final = 63
 _MOST_HOST_NAME: Final = 253
 _MAPPED_BITS: Final = 96
@@ -53,6 +54,11 @@ def slug(text: str) -> str | None:
     """The short name of an organization, a location, a GPU model, a fabric or a template."""
     name = _folded(text)
     return name if _SLUG.match(name) else None
+
+
+def manufacturer(text: str) -> str:
+    """The maker's name as the maker writes it, of those that are known; else the name as it is."""
+    return _MANUFACTURERS.get(text.strip().casefold(), text.strip())
 
 
 def slug_argument(text: str) -> str:

@@ -103,7 +103,7 @@ def gpu_model(slug: str = "nvidia-h100-sxm5-80gb", **fields: Any) -> GpuModel:
     """A GPU model with prices at every tier, made once."""
     values = {
         "name": "NVIDIA H100 SXM5 80 GB",
-        "manufacturer": "nvidia",
+        "manufacturer": "NVIDIA",
         "vram_gb": 80,
         "form_factor": "SXM5",
         **fields,

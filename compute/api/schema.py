@@ -233,7 +233,7 @@ _VM = {
     "gpuCount": 2,
     "gpuModelId": H100,
     "gpuModelName": "NVIDIA H100 SXM5 80 GB",
-    "gpuManufacturer": "nvidia",
+    "gpuManufacturer": "NVIDIA",
     "pricePerHourCents": 438,
     "public": False,
 }
@@ -334,7 +334,7 @@ OPERATIONS = {
             {
                 "id": H100,
                 "name": "NVIDIA H100 SXM5 80 GB",
-                "manufacturer": "nvidia",
+                "manufacturer": "NVIDIA",
                 "vramGb": 80,
                 "hidden": False,
                 "architecture": "Hopper",

@@ -260,7 +260,7 @@ _VM = {
 _SUMMARY = {
     **_VM,
     "gpuModelName": "NVIDIA H100 SXM5 80 GB",
-    "gpuManufacturer": "nvidia",
+    "gpuManufacturer": "NVIDIA",
 }
 _DETAIL = {
     **_VM,
@@ -274,7 +274,7 @@ _DETAIL = {
     "gpuInfo": {
         "name": "NVIDIA H100 SXM5 80 GB",
         "vramGb": 80,
-        "manufacturer": "nvidia",
+        "manufacturer": "NVIDIA",
         "pricePerHourCents": 219,
     },
     "nodeInfo": {"location": "Frankfurt 1"},

@@ -221,7 +221,7 @@ OPERATIONS = {
                 {
                     "id": H100,
                     "name": "NVIDIA H100 SXM5 80 GB",
-                    "manufacturer": "nvidia",
+                    "manufacturer": "NVIDIA",
                     "vramGb": 80,
                     "communityCents": 219,
                     "verifiedCents": 259,

@@ -102,7 +102,7 @@ _POD = {
     "gpuCount": 2,
     "gpuModelId": H100,
     "gpuModelName": "NVIDIA H100 SXM5 80 GB",
-    "gpuManufacturer": "nvidia",
+    "gpuManufacturer": "NVIDIA",
     "imageUrl": "ghcr.io/acme/trainer:1.4",
     "pricePerHourCents": 438,
     "public": False,
@@ -151,7 +151,7 @@ OPERATIONS = {
                 {
                     "gpuModelId": H100,
                     "name": "NVIDIA H100 SXM5 80 GB",
-                    "manufacturer": "nvidia",
+                    "manufacturer": "NVIDIA",
                     "vramGb": 80,
                     "freeUnits": 12,
                     "totalUnits": 32,

@@ -21,6 +21,9 @@ def rename(apps: Any, schema_editor: Any) -> None:
         place.save(update_fields=["region"])
     for name in ("Location", "Fabric", "GpuModel"):
         _rename_slugs(apps.get_model("nodes", name))
+    models_of = apps.get_model("nodes", "GpuModel").objects
+    for name in ("NVIDIA", "AMD", "Intel"):
+        models_of.filter(manufacturer__iexact=name).update(manufacturer=name)
     _rename_gpus(apps.get_model("nodes", "Gpu"))
     for node_id, causes in sorted(_rename_units(apps.get_model("nodes", "GpuUnit")).items()):
         _open_generation(apps, node_id, causes)

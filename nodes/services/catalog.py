@@ -16,6 +16,8 @@ def set_location(slug: str, fields: dict[str, Any], *, actor: Actor) -> Location
 
 def set_gpu_model(slug: str, fields: dict[str, Any], *, actor: Actor) -> GpuModel:
     """Make the GPU model, or bring it to `fields`; a placeholder that an inventory made is completed so."""
+    if "manufacturer" in fields:
+        fields = {**fields, "manufacturer": canonical.manufacturer(fields["manufacturer"])}
     model: GpuModel = _set(GpuModel, "gpu_model", slug, fields, actor)
     return model
 

@@ -236,7 +236,7 @@ def test_the_same_number_of_queries_for_one_node_and_for_twenty(
 
 
 def test_the_catalogue_lists_every_model(world: World) -> None:
-    factories.gpu_model("amd-mi300x", name="AMD MI300X", manufacturer="amd", vram_gb=192)
+    factories.gpu_model("amd-mi300x", name="AMD MI300X", manufacturer="AMD", vram_gb=192)
     rows = world.client(world.buyer).get("/v1/gpu-models").json()
     assert [row["name"] for row in rows] == ["AMD MI300X", "NVIDIA H100 SXM5 80 GB"]
     assert rows[0]["hidden"] is False

@@ -110,7 +110,7 @@ def test_the_detail_follows_the_vm_through_its_life(world: World) -> None:
     assert found["nodeInfo"] == {"location": "Frankfurt 1"}
     assert found["gpuInfo"] == {
         "name": "NVIDIA H100 SXM5 80 GB",
-        "manufacturer": "nvidia",
+        "manufacturer": "NVIDIA",
         "vramGb": 80,
         "pricePerHourCents": 200,
     }

@@ -258,7 +258,7 @@ def test_runway_is_what_is_left_over_what_is_spent(world: World, clock: Clock) -
 
 
 def test_the_price_list_for_everybody_takes_no_credential(world: World, client: Any) -> None:
-    factories.gpu_model("amd-mi300x", name="AMD MI300X", manufacturer="amd", vram_gb=192)
+    factories.gpu_model("amd-mi300x", name="AMD MI300X", manufacturer="AMD", vram_gb=192)
     GpuPrice.objects.filter(gpu_model__slug="amd-mi300x", tier="verified").delete()
     answer = client.get("/v1/public/pricing")
     assert answer.status_code == 200
@@ -304,7 +304,7 @@ def test_a_vm_that_names_no_image_starts_from_the_default_template(world: World)
     assert starts_from(gpuModelId=model_id) == default.filename
     for body in ({}, sized):
         assert starts_from(**body) is None
-    VmTemplate.objects.filter(pk=default.pk).update(requires_gpu=False, manufacturer="amd")
+    VmTemplate.objects.filter(pk=default.pk).update(requires_gpu=False, manufacturer="AMD")
     assert starts_from(**sized) == default.filename
     assert starts_from(gpuModelId=model_id) is None
     default.gpu_models.add(factories.gpu_model())

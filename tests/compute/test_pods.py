@@ -142,7 +142,7 @@ def test_a_pod_is_made_with_the_defaults(pods: Pods) -> None:
         "public": False,
         "pricePerHourCents": 200,
         "gpuModelName": "NVIDIA H100 SXM5 80 GB",
-        "gpuManufacturer": "nvidia",
+        "gpuManufacturer": "NVIDIA",
         "provisioningStage": "scheduled",
     }
     assert {name: said.get(name) for name in expected} == expected
@@ -303,7 +303,7 @@ def test_an_idempotency_key_makes_one_pod(pods: Pods) -> None:
 
 
 def test_amd_gpus_need_an_agent_that_grants_them(world: World) -> None:
-    factories.gpu_model(AMD, name="AMD MI300X", manufacturer="amd", vram_gb=192)
+    factories.gpu_model(AMD, name="AMD MI300X", manufacturer="AMD", vram_gb=192)
     pods = Pods(world, pod_node(world.provider, pod_units(2, model=AMD)))
     pods.level(AMD_GRANT - 1)
     refused(pods.ask(), 503, "INSUFFICIENT_GPU_CAPACITY")
@@ -687,7 +687,7 @@ def test_a_container_that_ends_by_itself_stops_its_pod(pods: Pods) -> None:
 
 
 def test_capacity_by_model_with_the_organizations_price(world: World) -> None:
-    factories.gpu_model(AMD, name="AMD MI300X", manufacturer="amd", vram_gb=192)
+    factories.gpu_model(AMD, name="AMD MI300X", manufacturer="AMD", vram_gb=192)
     nvidia = factories.gpu_model()
     pods = Pods(world, pod_node(world.provider, pod_units(4)))
     twos = pod_node(world.provider, pod_units(3, gpus=2))
@@ -704,7 +704,7 @@ def test_capacity_by_model_with_the_organizations_price(world: World) -> None:
         {
             "gpuModelId": str(factories.gpu_model(AMD).pk),
             "name": "AMD MI300X",
-            "manufacturer": "amd",
+            "manufacturer": "AMD",
             "vramGb": 192,
             "freeUnits": 2,
             "totalUnits": 2,
@@ -714,7 +714,7 @@ def test_capacity_by_model_with_the_organizations_price(world: World) -> None:
         {
             "gpuModelId": str(nvidia.pk),
             "name": nvidia.name,
-            "manufacturer": "nvidia",
+            "manufacturer": "NVIDIA",
             "vramGb": 80,
             "freeUnits": 7,
             "totalUnits": 7,

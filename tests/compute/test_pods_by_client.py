@@ -64,7 +64,7 @@ def test_a_pod_lives_by_the_published_client(agent: PodAgent, sdk: ModuleType) -
     (before,) = by("pods.list_pod_capacity").items
     assert (before.free_units, before.total_units, before.max_gpu_count) == (4, 4, 4)
     assert before.rate_on_demand_cents_per_hour == before.rate_reserved_cents_per_hour == 200
-    assert (before.manufacturer, before.vram_gb) == ("nvidia", 80)
+    assert (before.manufacturer, before.vram_gb) == ("NVIDIA", 80)
 
     pod = by("pods.create_pod", body=body, idempotency_key="pod-1")
     assert by("pods.create_pod", body=body, idempotency_key="pod-1").id == pod.id

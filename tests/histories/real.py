@@ -132,7 +132,7 @@ class Real:
                 os_type="ubuntu",
                 requires_gpu=template.needs_gpu,
                 offered=template.offered,
-                manufacturer="amd" if template.models == AMD else "",
+                manufacturer="AMD" if template.models == AMD else "",
             )
             for name, template in TEMPLATES.items()
         )

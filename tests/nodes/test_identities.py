@@ -182,6 +182,14 @@ def test_a_slug_of_the_catalogue_in_another_spelling_is_the_same_row() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spelling", "name"), [("nvidia", "NVIDIA"), ("Amd ", "AMD"), ("INTEL", "Intel"), ("Acme", "Acme")]
+)
+def test_a_maker_is_named_as_it_names_itself(spelling: str, name: str) -> None:
+    fields = {"name": "X", "vram_gb": 8, "manufacturer": spelling}
+    assert catalog.set_gpu_model("x", fields, actor=AGENT).manufacturer == name
+
+
+@pytest.mark.parametrize(
     ("model", "fields", "constraint"),
     [
         (GpuUnit, {"address": "0000:AB:00.0"}, "unit_address_canonical"),

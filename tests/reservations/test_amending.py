@@ -204,7 +204,7 @@ def test_what_has_ended_cannot_be_changed_or_ended_again(fleet: Fleet, clock: An
 
 def test_reaffirming_pins_to_the_new_hardware(fleet: Fleet) -> None:
     made = fleet.reserved(0, 1)
-    factories.gpu_model("amd-mi300x", name="AMD MI300X", manufacturer="amd", vram_gb=192)
+    factories.gpu_model("amd-mi300x", name="AMD MI300X", manufacturer="AMD", vram_gb=192)
     changed = [factories.unit_report(0, model="amd-mi300x", gpus=2), factories.unit_report(1)]
     fleet.reports(changed)
     assert fleet.read(made)["status"] == "needs-review"
