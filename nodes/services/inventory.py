@@ -115,9 +115,8 @@ def _require_consistent(node: Node, report: dict[str, Any]) -> None:
             for why in class_contradictions(unit, node.runtime):
                 raise Invalid(f"units[{number}].allocClass {why}.")
     host = report.get("host") or {}
-    total = host.get("diskTotalGb", node.disk_total_gb)
-    free = host.get("diskFreeGb", node.disk_free_gb)
-    if host and (why := disk_contradiction(total, free)):
+    free = host.get("diskFreeGb")
+    if "diskTotalGb" not in host and (why := disk_contradiction(node.disk_total_gb, free)):
         raise Invalid(f"host.diskFreeGb {why}. Report both figures together.")
 
 
@@ -302,6 +301,9 @@ def _apply_host(node: Node, report: dict[str, Any]) -> None:
     node.ram_mb = host.get("ramMb", node.ram_mb)
     node.disk_total_gb = host.get("diskTotalGb", node.disk_total_gb)
     node.disk_free_gb = host.get("diskFreeGb", node.disk_free_gb)
+    if node.disk_free_gb is not None and node.disk_total_gb is not None:
+        # An earlier reading, where the report has the disk's new size alone.
+        node.disk_free_gb = min(node.disk_free_gb, node.disk_total_gb)
     node.tdx_enabled = host.get("tdx", node.tdx_enabled)
 
 

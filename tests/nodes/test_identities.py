@@ -157,6 +157,9 @@ def test_what_a_report_leaves_out_is_compared_as_the_node_has_it(node: Node) -> 
     report(node, units, host={"diskTotalGb": 100, "diskFreeGb": 50})
     answer = report(node, units, host={"diskFreeGb": 101})
     assert (answer.status_code, "host.diskFreeGb is 101" in answer.json()["error"]) == (400, True)
+    assert report(node, units, host={"diskTotalGb": 40}).status_code == 200
+    node.refresh_from_db()
+    assert (node.disk_total_gb, node.disk_free_gb) == (40, 40)
     Node.objects.filter(pk=node.pk).update(runtime="runc")
     answer = report(node, units)
     assert (answer.status_code, "the runtime is runc" in answer.json()["error"]) == (400, True)
