@@ -317,8 +317,9 @@ class Supervisor:
         while True:
             self._pause(0.2)
             if time.monotonic() >= look:
-                self._look_after()
+                # From its beginning: to ask what does not answer takes its time.
                 look = time.monotonic() + LOOK_SECONDS
+                self._look_after()
 
     def _look_after(self) -> None:
         """Restart what runs but does nothing: a kill is noticed at once, a standstill only by asking.
