@@ -14,6 +14,7 @@ from rest_framework import serializers
 from nodes.inventory import Inventory
 from openrelay.api.identities import HostNameField, SlugField
 from openrelay.api.serializers import (
+    NameField,
     StrictCharField,
     StrictChoiceField,
     StrictIntegerField,
@@ -28,7 +29,7 @@ class FleetOrganization(StrictSerializer):
     """An organization that owns nodes."""
 
     slug = SlugField()
-    name = StrictCharField(max_length=200)
+    name = NameField(max_length=200)
 
 
 class CountryField(StrictCharField):
@@ -47,8 +48,8 @@ class FleetLocation(StrictSerializer):
     """A place where nodes stand."""
 
     slug = SlugField()
-    name = StrictCharField(max_length=128)
-    city = StrictCharField(max_length=128)
+    name = NameField(max_length=128)
+    city = NameField(max_length=128)
     country = CountryField(max_length=2)
     region = SlugField()
     latitude = serializers.FloatField(min_value=-90, max_value=90, required=False, default=None)
@@ -67,12 +68,12 @@ class FleetGpuModel(StrictSerializer):
     """A GPU on sale."""
 
     slug = SlugField(max_length=96)
-    name = StrictCharField(max_length=128)
-    manufacturer = StrictCharField(max_length=32)
+    name = NameField(max_length=128)
+    manufacturer = NameField(max_length=32)
     vramGb = StrictIntegerField(min_value=1, max_value=65535, source="vram_gb")
-    architecture = StrictCharField(max_length=64, required=False, default="")
-    formFactor = StrictCharField(max_length=32, required=False, default="", source="form_factor")
-    interconnect = StrictCharField(max_length=64, required=False, default="")
+    architecture = NameField(max_length=64, required=False, default="")
+    formFactor = NameField(max_length=32, required=False, default="", source="form_factor")
+    interconnect = NameField(max_length=64, required=False, default="")
     prices = FleetPrices(required=False)
 
 

@@ -5,6 +5,7 @@ from compute.capacity import MAX_DISK_GB
 from compute.services.pods import COMPUTE_CLASSES
 from openrelay.api.pagination import PageQuery
 from openrelay.api.serializers import (
+    NameField,
     StrictBooleanField,
     StrictCharField,
     StrictChoiceField,
@@ -29,7 +30,7 @@ class CreatePod(StrictSerializer):
     sshKeyIds = StrictListField(
         child=StrictCharField(max_length=64), min_length=1, max_length=100, source="ssh_key_ids"
     )
-    name = StrictCharField(max_length=128, required=False)
+    name = NameField(max_length=128, required=False)
     gpuCount = StrictIntegerField(min_value=1, max_value=_MAX_GPUS, required=False, source="gpu_count")
     gpuModelId = StrictCharField(max_length=64, required=False, source="gpu_model_id")
     computeClass = StrictChoiceField(list(COMPUTE_CLASSES), required=False, source="compute_class")

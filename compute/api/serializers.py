@@ -13,6 +13,7 @@ from openrelay.api.identities import SlugField
 from openrelay.api.pagination import PageQuery
 from openrelay.api.serializers import (
     IdField,
+    NameField,
     StrictBooleanField,
     StrictCharField,
     StrictChoiceField,
@@ -48,7 +49,7 @@ def checked_env_vars(value: dict[str, str]) -> dict[str, str]:
 class CreateVm(StrictSerializer):
     """A VM to create. Memory in MiB, disk in GB."""
 
-    name = StrictCharField(max_length=128)
+    name = NameField(max_length=128)
     sshKeyIds = StrictListField(
         child=StrictCharField(max_length=64), min_length=1, max_length=100, source="ssh_key_ids"
     )
@@ -135,7 +136,7 @@ class MetricsQuery(StrictSerializer):
 class CreateSshKey(StrictSerializer):
     """A public key to add."""
 
-    name = StrictCharField(max_length=128)
+    name = NameField(max_length=128)
     publicKey = StrictCharField(max_length=16 * 1024, source="public_key")
 
 

@@ -16,6 +16,7 @@ from rest_framework.validators import ProhibitSurrogateCharactersValidator
 
 from openrelay.errors import Invalid
 from openrelay.ids import parse_id
+from openrelay.text import fault_of_name, fault_of_text
 
 # So many faults of an object or a list end its validation, and a refusal names so many.
 MOST_FAULTS: Final = 5
@@ -75,6 +76,30 @@ class StrictCharField(serializers.CharField):
                 self.fail("blank")
             return data
         return super().run_validation(data)
+
+
+class NameField(StrictCharField):
+    """A name, as given, without characters that cannot be seen; see `openrelay.text`."""
+
+    default_error_messages = {"unseen": "{fault}"}
+
+    def to_internal_value(self, data: Any) -> str:
+        name = super().to_internal_value(data)
+        if fault := fault_of_name(name[: self.max_length]):
+            self.fail("unseen", fault=fault)
+        return name
+
+
+class FreeTextField(StrictCharField):
+    """A text of several lines, without characters that cannot be seen; see `openrelay.text`."""
+
+    default_error_messages = {"unseen": "{fault}"}
+
+    def to_internal_value(self, data: Any) -> str:
+        text = super().to_internal_value(data)
+        if fault := fault_of_text(text[: self.max_length]):
+            self.fail("unseen", fault=fault)
+        return text
 
 
 class ToldField(StrictCharField):

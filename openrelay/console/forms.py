@@ -10,6 +10,7 @@ from unfold.forms import AuthenticationForm
 from openrelay.console.attempts import Attempt, begin, refused
 from openrelay.errors import TooManyRequests
 from openrelay.identity.models import User
+from openrelay.text import fault_of_text
 
 
 class OperatorLoginForm(AuthenticationForm):
@@ -71,3 +72,10 @@ class ReasonForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 3, "class": "or-input"}),
         error_messages={"required": "Say why. The audit log keeps it."},
     )
+
+    def clean_reason(self) -> str:
+        """Refuse characters that cannot be seen."""
+        reason: str = self.cleaned_data["reason"]
+        if fault := fault_of_text(reason):
+            raise forms.ValidationError(f"The reason {fault}.")
+        return reason

@@ -8,8 +8,8 @@ from nodes.models import Node
 from nodes.querysets import NodeStatus
 from openrelay.api.lists import ListQuery
 from openrelay.api.serializers import (
+    FreeTextField,
     StrictBooleanField,
-    StrictCharField,
     StrictChoiceField,
     StrictSerializer,
 )
@@ -39,7 +39,7 @@ class UpdateNode(StrictSerializer):
 class ApplyForProvider(StrictSerializer):
     """Why the organization wants to be a provider."""
 
-    note = StrictCharField(max_length=4000)
+    note = FreeTextField(max_length=4000)
 
     def validate_note(self, value: str) -> Any:
         """Something that operators can go by."""

@@ -6,6 +6,8 @@ from rest_framework import serializers
 
 from openrelay.api.identities import PciAddressField
 from openrelay.api.serializers import (
+    FreeTextField,
+    NameField,
     StrictBooleanField,
     StrictCharField,
     StrictListField,
@@ -42,8 +44,8 @@ class CreateReservation(StrictSerializer):
     managingOrgIds = org_ids(required=False)
     startsAt = TimeField(required=False)
     endsAt = OpenEndedTimeField(required=False, allow_null=True)
-    contractRef = StrictCharField(max_length=128, required=False, allow_blank=True)
-    reason = StrictCharField(max_length=500, required=False, allow_blank=True)
+    contractRef = NameField(max_length=128, required=False, allow_blank=True)
+    reason = FreeTextField(max_length=500, required=False, allow_blank=True)
 
 
 class AmendReservation(StrictSerializer):
@@ -67,7 +69,7 @@ class ReservationUnits(StrictSerializer):
     """Units of the reservation to release."""
 
     unitIds = unit_ids()
-    reason = StrictCharField(max_length=500, required=False, allow_blank=True)
+    reason = FreeTextField(max_length=500, required=False, allow_blank=True)
 
 
 class ReclaimUnits(ReservationUnits):
@@ -81,4 +83,4 @@ class ReclaimSpot(StrictSerializer):
 
     unitIds = unit_ids(required=False)
     dryRun = StrictBooleanField(required=False)
-    reason = StrictCharField(max_length=500, required=False, allow_blank=True)
+    reason = FreeTextField(max_length=500, required=False, allow_blank=True)

@@ -1,7 +1,9 @@
 """What identity's operations take."""
 
 from openrelay.api.serializers import (
+    FreeTextField,
     IdField,
+    NameField,
     StrictBooleanField,
     StrictCharField,
     StrictChoiceField,
@@ -43,8 +45,8 @@ class KeyBudgetEditBody(StrictSerializer):
 class CreateApiKeyBody(StrictSerializer):
     """A new API key."""
 
-    name = StrictCharField(max_length=200)
-    note = StrictCharField(max_length=2000, required=False, allow_blank=True)
+    name = NameField(max_length=200)
+    note = FreeTextField(max_length=2000, required=False, allow_blank=True)
     permissions = StrictListField(
         child=StrictCharField(max_length=64), required=False, max_length=200, allow_empty=False
     )
@@ -64,17 +66,17 @@ class UpdateApiKeyBody(StrictSerializer):
     """A change of an API key: its budget."""
 
     budget = KeyBudgetEditBody(required=False)
-    name = StrictCharField(max_length=200, required=False)
-    note = StrictCharField(max_length=2000, required=False, allow_blank=True)
+    name = NameField(max_length=200, required=False)
+    note = FreeTextField(max_length=2000, required=False, allow_blank=True)
     restrictions = KeyRestrictionsBody(required=False)
 
 
 class CreateRoleBody(StrictSerializer):
     """A new role."""
 
-    name = StrictCharField(max_length=100)
+    name = NameField(max_length=100)
     permissions = StrictListField(child=StrictCharField(max_length=64), max_length=200, allow_empty=False)
-    description = StrictCharField(max_length=2000, required=False, allow_blank=True)
+    description = FreeTextField(max_length=2000, required=False, allow_blank=True)
     ipRanges = StrictListField(
         child=StrictCharField(max_length=50), required=False, max_length=20, source="ip_ranges"
     )
@@ -85,11 +87,11 @@ class CreateRoleBody(StrictSerializer):
 class UpdateRoleBody(StrictSerializer):
     """A change of a role; what is absent stays, an empty list removes a condition."""
 
-    name = StrictCharField(max_length=100, required=False)
+    name = NameField(max_length=100, required=False)
     permissions = StrictListField(
         child=StrictCharField(max_length=64), required=False, max_length=200, allow_empty=False
     )
-    description = StrictCharField(max_length=2000, required=False, allow_blank=True)
+    description = FreeTextField(max_length=2000, required=False, allow_blank=True)
     ipRanges = StrictListField(
         child=StrictCharField(max_length=50), required=False, max_length=20, source="ip_ranges"
     )

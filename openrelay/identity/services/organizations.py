@@ -11,6 +11,7 @@ from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Conflict, Invalid, NotFound
 from openrelay.identity.accounts import ACTIVE, STATUSES, SUSPENDED
 from openrelay.identity.models import Organization
+from openrelay.text import require_name
 
 _SHORT_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 # What every client of the API can still count exactly.
@@ -39,9 +40,11 @@ def create_organization(
 ) -> Organization:
     """Make an organization.
 
-    Raises Invalid (VALIDATION_ERROR) for a slug of another form; Conflict (INVALID_STATE) when it is taken,
-    or when there is a platform ops organization already.
+    Raises Invalid (VALIDATION_ERROR) for a slug of another form and for a name with characters that cannot be
+    seen; Conflict (INVALID_STATE) when the slug is taken, or when there is a platform ops organization
+    already.
     """
+    require_name("name", name)
     given, slug = slug, canonical.slug(slug) or ""
     if not slug:
         raise Invalid(f"slug {given[:60]!a} is not {canonical.SLUG_FORM}.")

@@ -8,13 +8,16 @@ from openrelay import clock
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Conflict, NotFound
 from openrelay.identity.models import User
+from openrelay.text import require_name
 
 
 def create_user(*, actor: Actor, email: str, password: str | None = None, full_name: str = "") -> User:
     """Make a person, who signs in to the console with `password` if there is one.
 
-    Raises Conflict (INVALID_STATE) when the address is taken.
+    Raises Conflict (INVALID_STATE) when the address is taken, Invalid (VALIDATION_ERROR) for a name with
+    characters that cannot be seen.
     """
+    require_name("full_name", full_name)
     try:
         with transaction.atomic():
             at = clock.read()
