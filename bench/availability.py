@@ -25,7 +25,7 @@ def resident_mb(home: str) -> list[float]:
             status = (folder / "status").read_text()
         except OSError:
             continue
-        if b"granian" in command and home.encode() in environment:
+        if b"openrelay.web.worker" in command and home.encode() in environment:
             kilobytes = next(line for line in status.splitlines() if line.startswith("VmRSS"))
             found.append(int(kilobytes.split()[1]) / 1024)
     return sorted(found, reverse=True)

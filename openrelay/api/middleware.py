@@ -46,10 +46,6 @@ class RequestIdMiddleware:
         request.source_ip = source_ip(request)  # type: ignore[attr-defined]
         response = self.get_response(request)
         response.headers["X-Request-Id"] = request_id
-        if request.META.get("CONTENT_LENGTH", "0") != "0" and not request._read_started:  # type: ignore[attr-defined]
-            # The server ends a connection with a body left in it, at a moment at which its client may have
-            # sent the next request; and waiting for the body would be waiting for whoever sends it slowly.
-            response.headers["Connection"] = "close"
         if isinstance(response, HttpResponse) and not response.has_header("Content-Length"):
             response.headers["Content-Length"] = str(len(response.content))
         return response

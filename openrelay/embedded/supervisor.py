@@ -19,6 +19,7 @@ from openrelay.embedded.home import AlreadyRunning, Home, HomeError, write_priva
 from openrelay.embedded.postgres import Postgres
 from openrelay.embedded.processes import MARK, Program
 from openrelay.embedded.valkey import Valkey
+from openrelay.web.options import OptionError, Options, raise_file_limit
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 90
@@ -134,8 +135,13 @@ class Supervisor:
         self.children.add(self._program("worker", self._celery("worker"), stop_seconds=15))
         self.children.add(self._program("beat", self._celery("beat")))
         # A thread that has to wait for a connection serves nobody: the pool has one for each.
-        pool = self._number("DATABASE_POOL_SIZE", int(self._number("WEB_THREADS", 8)))
-        self.children.add(self._program("web", self._web(port), DATABASE_POOL_SIZE=pool))
+        options = self._web_options()
+        pool = self._number("DATABASE_POOL_SIZE", options.threads)
+        self.children.add(
+            self._program(
+                "web", ["-m", "openrelay.web"], stop_seconds=options.stop_seconds + 3, DATABASE_POOL_SIZE=pool
+            )
+        )
         self.home.announce(self.url)
         self._agents()
         self._wait_until_ready()
@@ -191,6 +197,16 @@ class Supervisor:
             return "127.0.0.1"
         return f"[{self.host}]" if ":" in self.host else self.host
 
+    def _web_options(self) -> Options:
+        """The web server's limits; raises the limit of open files, or says that it is too low."""
+        try:
+            options = Options.read(self.given)
+        except OptionError as error:
+            raise HomeError(str(error)) from None
+        if missing := raise_file_limit(options.connections):
+            _say(missing)
+        return options
+
     def _number(self, name: str, default: int) -> str:
         value = self.given.get(name) or str(default)
         if not value.isdigit() or int(value) < 1:
@@ -204,16 +220,6 @@ class Supervisor:
             env={**self.env, **env},
             log=self.home.path / "logs" / f"{name}.log",
             stop_seconds=stop_seconds,
-        )
-
-    def _web(self, port: int) -> list[str]:
-        return (
-            ["-m", "granian", "--interface", "wsgi", "--no-ws", "--http", "1"]
-            + ["--host", self.host, "--port", str(port)]
-            + ["--workers", self._number("WEB_WORKERS", min(max(os.cpu_count() or 1, 2), 4))]
-            + ["--blocking-threads", self._number("WEB_THREADS", 8)]
-            + ["--respawn-failed-workers", "--respawn-interval", "0.5", "--workers-kill-timeout", "5"]
-            + ["openrelay.wsgi:application"]
         )
 
     def _celery(self, part: str) -> list[str]:

@@ -69,7 +69,7 @@ def test_a_port_that_is_held_is_only_for_those_who_share_it():
         with pytest.raises(OSError, match="in use"):
             ports.hold(port)
         with socket.socket() as server:
-            # As granian does it.
+            # As the web server does it.
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             server.bind(("127.0.0.1", port))

@@ -34,12 +34,10 @@ def free_port() -> int:
 def start(
     env: dict[str, str], log: IO[bytes], *, workers: int = 2, threads: int = 8
 ) -> subprocess.Popen[bytes]:
-    """Start granian with `env`, whose PORT says where to listen."""
+    """Start the web server with `env`, whose PORT says where to listen."""
     return subprocess.Popen(
-        [sys.executable, "-m", "granian", "--interface", "wsgi", "--no-ws", "--http", "1"]
-        + ["--host", "127.0.0.1", "--port", env["PORT"], "--workers", str(workers)]
-        + ["--blocking-threads", str(threads), "--workers-kill-timeout", "3", "openrelay.wsgi:application"],
-        env=env,
+        [sys.executable, "-m", "openrelay.web"],
+        env={"WEB_WORKERS": str(workers), "WEB_THREADS": str(threads), **env},
         cwd=ROOT,
         stdout=log,
         stderr=log,

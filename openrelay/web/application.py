@@ -1,0 +1,296 @@
+"""The ASGI application: buffers a request's body, has a thread run Django, and sends the whole answer."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import tempfile
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+from openrelay.identity.addresses import client_address
+from openrelay.web import refusals
+from openrelay.web.environ import build_environ
+from openrelay.web.options import Options
+from openrelay.web.refusals import Headers, Refusal
+from openrelay.web.threads import Threads
+
+log = logging.getLogger(__name__)
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+# A larger answer waits for its reader in a temporary file, not in memory.
+_IN_MEMORY = 1024 * 1024
+_PIECE = 64 * 1024
+# After so long an answer that is made piece by piece gives way to the requests that wait for a thread.
+_TURN_SECONDS = 0.05
+_SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,100}")
+
+
+@dataclass(slots=True)
+class Answer:
+    """A whole answer: its body is bytes, or a file of `length` bytes."""
+
+    status: int
+    headers: Headers
+    body: bytes | IO[bytes]
+
+
+class Application:
+    """Serves a WSGI application under the limits of `options`."""
+
+    def __init__(
+        self, wsgi: Wsgi, options: Options, trusted_proxies: int, problem: Callable[[], str] = lambda: ""
+    ) -> None:
+        self.wsgi = wsgi
+        self.options = options
+        self.trusted_proxies = trusted_proxies
+        self.threads = Threads(options.threads, options.queue, options.queue_seconds)
+        self.buffered = 0
+        self.elsewhere = problem
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"{scope['type']} is not served")
+        try:
+            answer = await self._answer(scope, receive)
+        except Refusal as refusal:
+            answer = Answer(*refusal.render())
+            answer.headers.append((b"x-request-id", _request_id(scope)))
+        if answer is not None:
+            await _send(answer, send)
+
+    def problem(self) -> str:
+        """Why this process cannot serve, in words; empty while it can."""
+        if self.threads.seconds_without_progress() > self.options.stuck_seconds:
+            return f"No request has been finished for {self.options.stuck_seconds} s although some wait."
+        return self.elsewhere()
+
+    async def _answer(self, scope: Message, receive: Receive) -> Answer | None:
+        given = dict(scope["headers"])
+        size = len(scope["raw_path"]) + len(scope["query_string"])
+        for name, value in scope["headers"]:
+            size += len(name) + len(value)
+        if size > self.options.header_bytes:
+            raise Refusal(
+                refusals.HEADERS_TOO_LARGE,
+                f"The headers are larger than {self.options.header_bytes} bytes. Send less.",
+                close=True,
+            )
+        if scope["path"] == "/livez" and scope["method"] in ("GET", "HEAD"):
+            return self._liveness(scope)
+        length, expects = given.get(b"content-length"), b"expect" in given
+        if length is not None and (len(length) > 12 or int(length) > self.options.body_bytes):
+            raise _too_large(self.options.body_bytes, close=expects)
+        if length is None and b"transfer-encoding" not in given:
+            return await self._run(scope, b"")
+        held = _Held(self)
+        try:
+            whole = await self._read_body(receive, held)
+            return None if whole is None else await self._run(scope, whole)
+        finally:
+            held.release()
+
+    async def _read_body(self, receive: Receive, held: "_Held") -> bytes | None:
+        """The whole body; None when the client has left. Raises Refusal."""
+        options, loop = self.options, asyncio.get_running_loop()
+        began, parts = loop.time(), []
+        while True:
+            allowed = options.transfer_seconds + held.size / options.minimum_bytes_per_second
+            try:
+                async with asyncio.timeout_at(began + allowed):
+                    message = await receive()
+            except TimeoutError:
+                raise Refusal(
+                    refusals.TIMEOUT,
+                    f"The body did not arrive within {allowed:.0f} s. Send it at once, and at "
+                    f"{options.minimum_bytes_per_second // 1024} KiB a second or faster.",
+                    close=True,
+                ) from None
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            held.add(len(parts[-1]))
+            if held.size > options.body_bytes:
+                raise _too_large(options.body_bytes)
+            if not message.get("more_body"):
+                return b"".join(parts)
+
+    async def _run(self, scope: Message, body: bytes) -> Answer:
+        environ = build_environ(scope, body)
+        client = client_address(
+            environ["REMOTE_ADDR"], environ.get("HTTP_X_FORWARDED_FOR", ""), self.trusted_proxies
+        )
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+
+        def finish(answer: Answer | None, error: BaseException | None) -> None:
+            if future.cancelled():
+                return
+            if error is not None:
+                future.set_exception(error)
+            elif answer is not None:
+                future.set_result(answer)
+
+        work = Work(self.wsgi, environ)
+
+        def run() -> None:
+            try:
+                whole = work.go_on(self.threads.others_wait)
+            except Exception as failure:
+                work.close()
+                _hand_over(loop, finish, None, failure)
+                return
+            if whole is None:
+                self.threads.put(client, run, refuse)
+            else:
+                _hand_over(loop, finish, whole, None)
+
+        def refuse() -> None:
+            work.close()
+            busy = Refusal(refusals.TRY_AGAIN, "The server is busy. Try again after the time in Retry-After.")
+            _hand_over(loop, finish, None, busy)
+
+        self.threads.put(client, run, refuse)
+        try:
+            return await future
+        except Refusal:
+            raise
+        except Exception as error:
+            log.error("the application failed", exc_info=error)
+            raise Refusal(refusals.FAILED, "Something went wrong here. Try again later.") from None
+
+    def _liveness(self, scope: Message) -> Answer:
+        problem = self.problem()
+        found = {"status": "stuck", "error": problem} if problem else {"status": "alive"}
+        body = json.dumps(found).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"cache-control", b"no-store"),
+            (b"content-length", str(len(body)).encode()),
+            (b"x-request-id", _request_id(scope)),
+        ]
+        return Answer(503 if problem else 200, headers, body)
+
+
+class _Held:
+    """The bytes of one body that are in memory."""
+
+    def __init__(self, application: Application) -> None:
+        self.application = application
+        self.size = 0
+
+    def add(self, size: int) -> None:
+        """Count more bytes. Raises Refusal when all bodies together are too large."""
+        self.size += size
+        self.application.buffered += size
+        if self.application.buffered > self.application.options.buffer_bytes:
+            raise Refusal(
+                refusals.TRY_AGAIN,
+                "The server holds too many bodies. Try again after the time in Retry-After.",
+            )
+
+    def release(self) -> None:
+        """Count them no more."""
+        self.application.buffered -= self.size
+        self.size = 0
+
+
+def _too_large(limit: int, *, close: bool = False) -> Refusal:
+    return Refusal(
+        refusals.TOO_LARGE,
+        f"The body is larger than {limit / 1024 / 1024:g} MiB. Send less at once.",
+        close=close,
+    )
+
+
+def _request_id(scope: Message) -> bytes:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _SANE_ID.fullmatch(value):
+            return bytes(value)
+    return str(uuid.uuid4()).encode()
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, *call: Any) -> None:
+    # A thread may outlive the loop when the process ends.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(*call)
+
+
+class Work:
+    """One request in the WSGI application, until its answer is whole.
+
+    An answer that the application makes piece by piece gives way to other requests between two pieces. It
+    goes on in its next turn, in any thread.
+    """
+
+    def __init__(self, wsgi: Wsgi, environ: dict[str, Any]) -> None:
+        self.wsgi = wsgi
+        self.environ = environ
+        self.status = 500
+        self.headers: list[tuple[str, str]] = []
+        self.result: Iterable[bytes] | None = None
+        self.pieces: Iterator[bytes] = iter(())
+        self.parts: list[bytes] = []
+        self.length = 0
+        self.file: IO[bytes] | None = None
+
+    def go_on(self, others_wait: Callable[[], bool]) -> Answer | None:
+        """The whole answer; None when this turn is over before it is whole."""
+        turn_ends = time.monotonic() + _TURN_SECONDS
+        if self.result is None:
+            self.result = self.wsgi(self.environ, self._start)
+            self.pieces = iter(self.result)
+        for piece in self.pieces:
+            self._keep(piece)
+            if time.monotonic() > turn_ends and others_wait():
+                return None
+        file, self.file = self.file, None
+        self.close()
+        if file is not None:
+            file.seek(0)
+        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers]
+        if self.status not in (204, 304) and not any(name == b"content-length" for name, _ in headers):
+            headers.append((b"content-length", str(self.length).encode()))
+        return Answer(self.status, headers, b"".join(self.parts) if file is None else file)
+
+    def close(self) -> None:
+        """End the application's part of the request."""
+        result, self.result = self.result, None
+        if hasattr(result, "close"):
+            result.close()
+        if self.file is not None:
+            self.file.close()
+
+    def _start(self, line: str, headers: list[tuple[str, str]], _exc_info: Any = None) -> None:
+        self.status, self.headers = int(line[:3]), headers
+
+    def _keep(self, piece: bytes) -> None:
+        """Keep a piece of the body: in memory, or in a file when there are many."""
+        self.length += len(piece)
+        if self.file is not None:
+            self.file.write(piece)
+            return
+        self.parts.append(piece)
+        if self.length > _IN_MEMORY:
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115  (closed when it has been sent)
+            self.file.writelines(self.parts)
+            self.parts.clear()
+
+
+async def _send(answer: Answer, send: Send) -> None:
+    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+    if isinstance(answer.body, bytes):
+        await send({"type": "http.response.body", "body": answer.body})
+        return
+    with answer.body as file:
+        while piece := file.read(_PIECE):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,81 @@
+"""The queue before the threads: bounded, and fair between clients."""
+
+import threading
+
+from openrelay.web.threads import Threads
+
+
+class Ground:
+    """Threads whose jobs wait for `go`, and what became of each job."""
+
+    def __init__(self, number: int, queue: int, seconds: float = 60) -> None:
+        self.threads = Threads(number, queue, seconds)
+        self.go = threading.Event()
+        self.ran: list[str] = []
+        self.refused: list[str] = []
+        self.started = threading.Semaphore(0)
+        self.done = threading.Semaphore(0)
+
+    def put(self, client: str, name: str) -> None:
+        """Queue a job of that client."""
+
+        def run() -> None:
+            self.started.release()
+            self.go.wait(60)
+            self.ran.append(name)
+            self.done.release()
+
+        def refuse() -> None:
+            self.refused.append(name)
+            self.done.release()
+
+        self.threads.put(client, run, refuse)
+
+    def finish(self, jobs: int) -> None:
+        """Let them run, and wait until all have."""
+        self.go.set()
+        for _ in range(jobs):
+            assert self.done.acquire(timeout=60)
+
+
+def test_clients_are_served_in_turn() -> None:
+    ground = Ground(1, 100)
+    ground.put("first", "first-0")
+    assert ground.started.acquire(timeout=60)
+    for number in range(1, 6):
+        ground.put("first", f"first-{number}")
+    ground.put("second", "second-0")
+    ground.put("third", "third-0")
+    ground.finish(8)
+    assert ground.ran[:4] == ["first-0", "first-1", "second-0", "third-0"]
+
+
+def test_a_full_queue_refuses_the_client_that_has_the_most_in_it() -> None:
+    ground = Ground(1, 4)
+    ground.put("greedy", "greedy-0")
+    assert ground.started.acquire(timeout=60)
+    for number in range(1, 7):
+        ground.put("greedy", f"greedy-{number}")
+    assert ground.refused == ["greedy-5", "greedy-6"]
+    ground.put("modest", "modest-0")
+    assert ground.refused == ["greedy-5", "greedy-6", "greedy-4"]
+    ground.finish(8)
+    assert "modest-0" in ground.ran
+
+
+def test_a_request_that_waited_too_long_is_refused_and_not_run() -> None:
+    ground = Ground(1, 10, seconds=-1)
+    ground.put("one", "late")
+    ground.finish(1)
+    assert (ground.ran, ground.refused) == ([], ["late"])
+
+
+def test_threads_that_finish_nothing_are_noticed() -> None:
+    ground = Ground(1, 10)
+    assert ground.threads.seconds_without_progress() == 0
+    ground.put("one", "hangs")
+    assert ground.started.acquire(timeout=60)
+    assert ground.threads.seconds_without_progress() == 0
+    ground.put("two", "waits")
+    assert ground.threads.seconds_without_progress() > 0
+    ground.finish(2)
