@@ -3,6 +3,8 @@
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Exists, OuterRef, Q
+
 from compute import states
 from compute.models import Run, Workload
 from compute.services.accounts import require_balance
@@ -21,9 +23,14 @@ from openrelay.identity.caller import Caller
 from openrelay.ids import new_id
 
 
-def names(caller: Caller, node: Node, at: Moment) -> bool:
-    """Whether the caller may name the node: owner, operator, or audience of a hold in term there."""
-    return _lives_there(caller, node) or bool(_pinned(caller, node, at))
+def may_name(caller: Caller, at: Moment) -> Q:
+    """The nodes that the caller may name: as owner, operator, or audience of a hold in term there."""
+    if caller.is_operator:
+        return Q()
+    kept = HoldAudience.objects.filter(
+        organization_id=caller.organization_id, hold__node=OuterRef("pk"), hold__term__contains=at
+    )
+    return Q(organization_id=caller.organization_id) | Q(Exists(kept))
 
 
 def _lives_there(caller: Caller, node: Node) -> bool:

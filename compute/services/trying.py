@@ -11,7 +11,7 @@ from django.conf import settings
 
 from compute.models import Workload
 from compute.services.accounts import require_active
-from compute.services.place import names, unknown_node
+from compute.services.place import may_name, unknown_node
 from compute.services.room import Refusal
 from compute.services.ssh_keys import keys_are_there
 from nodes.models import Node
@@ -147,10 +147,9 @@ class NamedNode:
 
 def named_node(caller: Caller, node_id: str) -> NamedNode:
     """The node that a caller names, looked up without the lock, so that nobody without rights there can queue
-    for it. Raises Invalid UNKNOWN_NODE.
+    for it. One query, whether or not there is such a node. Raises Invalid UNKNOWN_NODE.
     """
     pk = parse_id(node_id)
-    node = Node.objects.filter(pk=pk).first() if pk else None
-    if node is None or not names(caller, node, Now()):
+    if pk is None or not Node.objects.filter(may_name(caller, Now()), pk=pk).exists():
         raise unknown_node()
-    return NamedNode(node.pk)
+    return NamedNode(pk)
