@@ -429,6 +429,12 @@ LOGGING = {
     "loggers": {"django.request": {"level": "ERROR", "filters": ["not_busy"]}, "httpx": {"level": "WARNING"}},
 }
 
+# Audit events older than so many days are deleted; 0 keeps them for ever.
+AUDIT_RETENTION_DAYS = env.int("AUDIT_RETENTION_DAYS", default=365)
+if AUDIT_RETENTION_DAYS < 0:
+    raise ImproperlyConfigured(
+        f"AUDIT_RETENTION_DAYS is {AUDIT_RETENTION_DAYS}. Set a number of days, or 0 to keep events for ever."
+    )
 # A node that was not heard from for so many seconds is offline.
 NODE_OFFLINE_GRACE_SECONDS = env.int("NODE_OFFLINE_GRACE_SECONDS", default=90)
 # A guest whose end the node did not confirm within so many seconds is reported as overdue.

@@ -223,7 +223,7 @@ PROMISES = (
         SELECT format('workload %s is terminated, and %s events say so', workload.id, count(event.id))
         FROM compute_workload workload LEFT JOIN audit_auditevent event
           ON event.target_id = workload.id::text AND event.event = 'vm.terminated'
-        WHERE workload.status = 'terminated' AND workload.terminated_at > {now} - interval '300 days'
+        WHERE workload.status = 'terminated' AND workload.terminated_at > {now} - {audited}
         GROUP BY workload.id HAVING count(event.id) <> 1
         """,
     ),
@@ -237,7 +237,7 @@ PROMISES = (
         FROM reservations_reservation contract LEFT JOIN audit_auditevent event
           ON event.target_id = contract.hold_id::text
              AND event.event IN ('reservation.created', 'reservation.cancelled')
-        WHERE contract.created_at > {now} - interval '300 days'
+        WHERE contract.created_at > {now} - {audited}
         GROUP BY contract.hold_id
         HAVING count(event.id) FILTER (WHERE event.event = 'reservation.created') <> 1
             OR count(event.id) FILTER (WHERE event.event = 'reservation.cancelled')
@@ -253,7 +253,7 @@ PROMISES = (
           ON event.target_id = told.reservation_id::text AND event.event = told.event
              AND event.created_at = told.announced_at
              AND coalesce((event.after ->> 'topologyGen')::int, 0) = told.key
-        WHERE told.announced_at > {now} - interval '300 days'
+        WHERE told.announced_at > {now} - {audited}
         GROUP BY told.id HAVING count(event.id) <> 1
         """,
     ),
@@ -269,6 +269,12 @@ def violations() -> list[str]:
         if outermost:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         for promise in PROMISES:
-            cursor.execute(promise.sql.replace("{now}", settings.CLOCK_SQL))
+            cursor.execute(promise.sql.replace("{now}", settings.CLOCK_SQL).replace("{audited}", _audited()))
             found += [row[0] for row in cursor.fetchall()]
     return found
+
+
+def _audited() -> str:
+    """For how long back there is sure to be an event of each change, as an interval of PostgreSQL."""
+    kept = settings.AUDIT_RETENTION_DAYS
+    return f"interval '{min(300, max(kept - 1, 0)) if kept else 300} days'"

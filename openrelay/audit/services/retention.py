@@ -1,18 +1,21 @@
-"""Let go of what the audit log has kept long enough."""
+"""Delete what the audit log has kept for as long as it is to."""
 
 import datetime as dt
 
+from django.conf import settings
 from django.db import connection, transaction
 
 from openrelay.audit.models import AuditEvent
 from openrelay.clock import Now
 
-KEPT = dt.timedelta(days=365)
-_AT_ONCE = 5_000
+BATCH = 5_000
 
 
 def delete_expired() -> int:
-    """Delete events older than 365 days, some at a time; returns how many went."""
+    """Delete events older than AUDIT_RETENTION_DAYS, a batch a transaction, and return their number."""
+    if not settings.AUDIT_RETENTION_DAYS:
+        return 0
+    kept = dt.timedelta(days=settings.AUDIT_RETENTION_DAYS)
     deleted = 0
     while True:
         with transaction.atomic():
@@ -20,8 +23,8 @@ def delete_expired() -> int:
                 # What the log's trigger asks for before it lets anything be deleted, for this transaction
                 # alone.
                 cursor.execute("SET LOCAL openrelay.audit_retention = 'on'")
-            expired = AuditEvent.objects.filter(created_at__lt=Now() - KEPT).order_by("created_at")
-            count, _ = AuditEvent.objects.filter(pk__in=expired.values("pk")[:_AT_ONCE]).delete()
+            expired = AuditEvent.objects.filter(created_at__lt=Now() - kept).order_by("created_at")
+            count, _ = AuditEvent.objects.filter(pk__in=expired.values("pk")[:BATCH]).delete()
         deleted += count
-        if count < _AT_ONCE:
+        if count < BATCH:
             return deleted
