@@ -49,6 +49,7 @@ class NodeAuthentication(BaseAuthentication):
                 f"node:{node.pk}",
                 source_ip=request._request.source_ip,  # type: ignore[attr-defined]
                 request_id=request._request.request_id,  # type: ignore[attr-defined]
+                organization_id=node.organization_id,
             ),
             node_id=node.pk,
         )

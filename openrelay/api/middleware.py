@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.module_loading import import_string
 
+from openrelay.audit.actor import serving_request
 from openrelay.identity.addresses import client_address
 
 Handler = Callable[[HttpRequest], HttpResponseBase]
@@ -41,10 +42,12 @@ class RequestIdMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         given = request.META.get("HTTP_X_REQUEST_ID", "")
-        request_id = given if _SANE_ID.fullmatch(given) else str(uuid.uuid4())
+        server_request_id = uuid.uuid4()
+        request_id = given if _SANE_ID.fullmatch(given) else str(server_request_id)
         request.request_id = request_id  # type: ignore[attr-defined]
         request.source_ip = source_ip(request)  # type: ignore[attr-defined]
-        response = self.get_response(request)
+        with serving_request(server_request_id):
+            response = self.get_response(request)
         response.headers["X-Request-Id"] = request_id
         if isinstance(response, HttpResponse) and not response.has_header("Content-Length"):
             response.headers["Content-Length"] = str(len(response.content))

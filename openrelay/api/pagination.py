@@ -69,6 +69,28 @@ def after(
     return queryset.order_by(*order).filter(_after(names, position, order[0].startswith("-")))
 
 
+def paginate_forward(
+    queryset: "models.QuerySet[M]", *, limit: int, after: str | None, order: tuple[str, ...]
+) -> tuple[list[M], str]:
+    """The next page of a list that grows at its end, and the cursor that follows it, also when there is
+    nothing new: asking with it again later gets what was added meanwhile.
+
+    `after` is such a cursor, None for the beginning. `order` names fields, all ascending, that together are
+    unique. Raises Invalid (VALIDATION_ERROR) for a cursor that this list did not give.
+    """
+    names = list(order)
+    tag = f"{queryset.model._meta.label_lower}:{','.join(order)}"
+    page = queryset.order_by(*order)
+    if after == _encode(tag, []):
+        after = None
+    if after is not None:
+        page = page.filter(_after(names, _decode(after, tag, queryset.model, names), descending=False))
+    rows = list(page[:limit])
+    if rows:
+        return rows, _encode(tag, [getattr(rows[-1], name) for name in names])
+    return rows, _encode(tag, []) if after is None else after
+
+
 def _after(names: list[str], values: list[Any], descending: bool) -> models.Q:
     past = "lt" if descending else "gt"
     condition = models.Q()

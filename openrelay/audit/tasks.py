@@ -8,7 +8,7 @@ from openrelay.audit.services.retention import delete_expired
 
 @shared_task(name="audit.delete_expired")
 def delete_expired_events() -> None:
-    """Delete what the log has kept for 365 days."""
+    """Delete events older than AUDIT_RETENTION_DAYS."""
     delete_expired()
 
 

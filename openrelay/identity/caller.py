@@ -133,6 +133,11 @@ class Caller:
                     organization_id=place.organization_id,
                     organization_name=place.organization_name,
                     is_operator=place.is_platform_ops,
+                    actor=dataclasses.replace(
+                        self.actor,
+                        organization_id=place.organization_id,
+                        is_platform=place.is_platform_ops,
+                    ),
                     account=place.account,
                     held=place.held,
                     actions=place.actions,

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from openrelay.audit.models import AuditEvent
+from openrelay.audit.services import retention
 from openrelay.audit.services.record import SYSTEM, Actor, AuditEntry, record, record_all
 from openrelay.audit.services.retention import delete_expired
 from openrelay.clock import read, rfc3339
@@ -58,7 +60,30 @@ def test_rows_are_only_added(statement: str, retention: bool) -> None:
     assert AuditEvent.objects.count() == 1
 
 
-def test_retention_deletes_what_is_older_than_365_days(clock: Clock) -> None:
+@pytest.mark.parametrize("days", [1, 30, 4000])
+def test_retention_is_as_long_as_it_is_set_in_bounded_batches(
+    days: int, clock: Clock, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AUDIT_RETENTION_DAYS = days
+    monkeypatch.setattr(retention, "BATCH", 10)
+    at = clock.freeze()
+    for number in range(25):
+        note(None, "old", at=at - dt.timedelta(days=days, microseconds=1 + number))
+    note(None, "young", at=at - dt.timedelta(days=days))
+    with CaptureQueriesContext(connection) as queries:
+        assert delete_expired() == 25
+    assert len([query for query in queries if query["sql"].startswith("DELETE")]) == 3
+    assert AuditEvent.objects.get().event == "young"
+
+
+def test_retention_of_0_days_keeps_events_for_ever(clock: Clock, settings: Any) -> None:
+    settings.AUDIT_RETENTION_DAYS = 0
+    note(None, "old", at=clock.freeze() - dt.timedelta(days=30_000))
+    assert delete_expired() == 0
+    assert AuditEvent.objects.count() == 1
+
+
+def test_retention_deletes_what_is_older_than_365_days_unless_set_otherwise(clock: Clock) -> None:
     at = clock.freeze()
     note(None, "old", at=at - dt.timedelta(days=365, microseconds=1))
     note(None, "young", at=at - dt.timedelta(days=365))
@@ -111,9 +136,27 @@ def test_filters_narrow(client: Client, clock: Clock) -> None:
     org = make_org()
     _, secret = make_key(org)
     at = clock.freeze()
-    note(org, "a", at=at - dt.timedelta(minutes=2), target_id="one", actor=Actor("user:1"))
-    note(org, "b", at=at - dt.timedelta(minutes=1), target_id="two", actor=Actor("user:2"))
-    note(org, "b", at=at + dt.timedelta(minutes=1), target_id="one", actor=Actor("user:1"))
+    note(
+        org,
+        "a",
+        at=at - dt.timedelta(minutes=2),
+        target_id="one",
+        actor=Actor("user:1", organization_id=org.id),
+    )
+    note(
+        org,
+        "b",
+        at=at - dt.timedelta(minutes=1),
+        target_id="two",
+        actor=Actor("user:2", organization_id=org.id),
+    )
+    note(
+        org,
+        "b",
+        at=at + dt.timedelta(minutes=1),
+        target_id="one",
+        actor=Actor("user:1", organization_id=org.id),
+    )
 
     def events(**query: Any) -> list[str]:
         return [item["event"] for item in listing(client, secret, **query)["items"]]
@@ -131,16 +174,20 @@ def test_the_client_reads_events_with_both_sides_as_json(sdk: ModuleType) -> Non
     person = make_person()
     note(
         person.organization,
-        before={"a": 1},
-        after={"a": [2]},
-        actor=Actor("user:1", "203.0.113.1", "req-1"),
+        "member.role_changed",
+        before={"role": "member"},
+        after={"role": "admin"},
+        reason="promoted",
+        actor=Actor("user:1", "203.0.113.1", "req-1", person.organization.pk),
     )
     module = importlib.import_module(f"{sdk.__name__}.api.audit_events.list_audit_events")
-    page = module.sync(client=sdk_client(sdk, person.token), event="thing.changed", limit=1)
+    page = module.sync(client=sdk_client(sdk, person.token), event="member.role_changed", limit=1)
     (event,) = page.items
-    assert (json.loads(event.before), json.loads(event.after)) == ({"a": 1}, {"a": [2]})
+    assert (json.loads(event.before), json.loads(event.after)) == ({"role": "member"}, {"role": "admin"})
     assert (event.actor, event.source_ip, event.request_id) == ("user:1", "203.0.113.1", "req-1")
     assert (event.target_type, event.target_id) == ("thing", "t")
+    # The published client knows it by this name alone.
+    assert event.additional_properties == {"reason": "promoted"}
     assert page.additional_properties == {}
     everything = module.sync(client=sdk_client(sdk, person.token))
     created = next(item for item in everything.items if item.event == "org.created")

@@ -11,7 +11,11 @@ SHAPES = {
         {
             "id": an_id("The event's id."),
             "createdAt": time("When it happened."),
-            "actor": text("Who did it: `user:<id>`, `key:<id>`, `node:<id>`, `operator` or `system`."),
+            "actor": text(
+                "Who did it: `user:<id>`, `key:<id>`, `node:<id>` or `system`. Other parties read "
+                "`capacity-owner`, for the organization whose capacity it was about, or `platform`. "
+                "Operators read every actor by name; `operator` is a person at the server."
+            ),
             "event": text("What was done, such as `reservation.created`."),
             "targetType": text("The kind of thing it was done to."),
             "targetId": text("Its id."),
@@ -19,8 +23,12 @@ SHAPES = {
         {
             "before": text("What the thing was, as a JSON string."),
             "after": text("What it became, as a JSON string."),
-            "requestId": text("The request that did it; what one request changes shares it."),
-            "sourceIp": text("Where the request came from."),
+            "reason": text("Why, in the words of whoever did it."),
+            "requestId": text("The request, as the organization's own caller named it (`X-Request-Id`)."),
+            "serverRequestId": an_id(
+                "The request, by the server's own id; what one request changes shares it."
+            ),
+            "sourceIp": text("Where the request of the organization's own caller came from."),
         },
     ),
     "AuditEventPage": page("AuditEvent", "One page of the audit log."),
@@ -32,7 +40,9 @@ DESCRIPTION = Description(
             tag="audit_events",
             summary="Read the audit log",
             description="Lists what was done in the caller's organization, newest first. Operators see every "
-            "organization's. Refused attempts at a change are in it too.",
+            "organization's. Refused attempts at a change are in it too. With `after`, lists the whole log "
+            "oldest first, in the order in which events were committed, and always answers a `nextCursor`: "
+            "send it as the next `after`, also when nothing was new. No event ever appears before a cursor.",
             query=AuditQuery,
             answer=ref("AuditEventPage"),
             example={
@@ -66,6 +76,8 @@ DESCRIPTION = Description(
                 "targetId": "Only what was done to the thing of this id.",
                 "since": "Only events at or after this time.",
                 "until": "Only events before this time.",
+                "after": "Follow the log: `start` or nothing for its beginning, then each page's "
+                "`nextCursor`. Goes with `limit` alone.",
             },
         )
     },

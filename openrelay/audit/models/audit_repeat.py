@@ -22,6 +22,8 @@ class AuditRepeat(models.Model):
     reason = models.TextField(blank=True)
     source_ip = models.CharField(max_length=45, blank=True)
     request_id = models.CharField(max_length=100, blank=True)
+    server_request_id = models.UUIDField(null=True)
+    shown_actor = models.CharField(max_length=100, blank=True)
     # When the event was last written, and when the time before that.
     written_at = models.DateTimeField()
     written_before_at = models.DateTimeField(null=True)

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connection
 
-from openrelay.audit.actor import OPERATOR, SYSTEM, Actor
+from openrelay.audit.actor import OPERATOR, SYSTEM, Actor, current_server_request_id
 from openrelay.ids import new_id
 from openrelay.rows import query
 
@@ -80,10 +80,11 @@ def record_all(entries: Sequence[AuditEntry]) -> None:
 
 _INSERT = """
 INSERT INTO audit_auditevent (id, created_at, actor, organization_id, event, target_type, target_id,
-                              before, after, reason, source_ip, request_id) VALUES
+                              before, after, reason, source_ip, request_id, shown_actor, server_request_id)
+VALUES
 """
-_ROW = f"(%s, coalesce(%s, {settings.CLOCK_SQL})" + ", %s" * 10 + ")"
-_NAMES = tuple(f"audit_{number}" for number in range(12))
+_ROW = f"(%s, coalesce(%s, {settings.CLOCK_SQL})" + ", %s" * 12 + ")"
+_NAMES = tuple(f"audit_{number}" for number in range(14))
 
 #: Inserts one event with `insert_values`; a change's own statement may have it as one of its parts.
 INSERT_ONE = _INSERT + _ROW % tuple(f"%({name})s" for name in _NAMES)
@@ -108,6 +109,8 @@ def _values(entry: AuditEntry) -> tuple[Any, ...]:
         entry.reason,
         entry.actor.source_ip,
         entry.actor.request_id,
+        entry.actor.name_for(entry.org_id),
+        current_server_request_id(),
     )
 
 

@@ -76,11 +76,11 @@ def write_counted() -> int:
     """Write an event for each one that was counted and not written for a minute, and forget those that no
     longer repeat themselves; returns how many events were written.
     """
-    total = 0
+    total: int = 0
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(_SWEEP, {"limit": _SWEPT_AT_ONCE})
-            due, written = cursor.fetchone()
+            due, written = map(int, cursor.fetchone())
         total += written
         if due < _SWEPT_AT_ONCE:
             return total
@@ -100,9 +100,9 @@ after || CASE WHEN {times} > 1 THEN jsonb_build_object('times', {times}, 'since'
 """
 _ADD = f"""
 INSERT INTO audit_auditevent (id, created_at, actor, organization_id, event, target_type, target_id, after,
-                              reason, source_ip, request_id)
+                              reason, source_ip, request_id, shown_actor, server_request_id)
 SELECT {{id}}, {_NOW}, actor, organization_id, event, target_type, target_id, {_TIMES}, reason, source_ip,
-       request_id
+       request_id, shown_actor, server_request_id
 """
 _COUNT = f"""
 WITH asked AS (
@@ -113,17 +113,18 @@ WITH asked AS (
 ), counted AS (
     INSERT INTO audit_auditrepeat AS known (
         digest, actor, organization_id, event, target_type, target_id, after, reason, source_ip, request_id,
-        written_at, written_before_at, pending, writes
+        shown_actor, server_request_id, written_at, written_before_at, pending, writes
     )
     SELECT CASE WHEN told_apart THEN %(digest)s::bytea ELSE %(together)s::bytea END,
            %(audit_2)s::text, %(audit_3)s::uuid, %(audit_4)s::text,
            CASE WHEN told_apart THEN %(audit_5)s::text ELSE '{_SEVERAL}' END,
            CASE WHEN told_apart THEN %(audit_6)s::text ELSE '' END,
            %(audit_8)s::jsonb, %(audit_9)s::text, %(audit_10)s::text, %(audit_11)s::text,
-           {_NOW}, NULL, 0, 1
+           %(audit_12)s::text, %(audit_13)s::uuid, {_NOW}, NULL, 0, 1
     FROM asked
     ON CONFLICT (digest) DO UPDATE SET
         after = excluded.after, reason = excluded.reason, request_id = excluded.request_id,
+        server_request_id = excluded.server_request_id,
         writes = CASE WHEN known.{_DUE} THEN known.pending + 1 ELSE 0 END,
         pending = CASE WHEN known.{_DUE} THEN 0 ELSE known.pending + 1 END,
         written_before_at = CASE WHEN known.{_DUE} THEN known.written_at ELSE known.written_before_at END,

@@ -176,7 +176,7 @@ def _key_caller(facts: KeyFacts, at: dt.datetime, source_ip: str, request_id: st
         is_operator=facts.is_platform_ops,
         account=facts.account,
         actions=key_actions(facts),
-        actor=Actor(f"key:{facts.id}", source_ip, request_id),
+        actor=Actor(f"key:{facts.id}", source_ip, request_id, facts.organization_id, facts.is_platform_ops),
         key_id=facts.id,
         ceiling=ceiling,
     )
@@ -217,7 +217,13 @@ def _session_caller(
         is_operator=place.is_platform_ops,
         account=place.account,
         actions=place.actions,
-        actor=Actor(f"user:{session.user_id}", source_ip, request_id),
+        actor=Actor(
+            f"user:{session.user_id}",
+            source_ip,
+            request_id,
+            place.organization_id,
+            place.is_platform_ops,
+        ),
         user_id=session.user_id,
         session_id=session.session_id,
         held=place.held,
