@@ -11,6 +11,7 @@ from unfold.decorators import display
 
 from nodes import admin_owners as _owners  # noqa: F401  (registers its own)
 from nodes.models import (
+    AgentEpoch,
     Gpu,
     GpuModel,
     GpuUnit,
@@ -18,6 +19,7 @@ from nodes.models import (
     HoldAudience,
     HoldUnit,
     InventoryReport,
+    InventoryState,
     Location,
     Node,
     NodeCredential,
@@ -190,6 +192,29 @@ class NodeCredentialAdmin(FactsAdmin):
     id_fields = ("pk", "node")
 
 
+@admin.register(AgentEpoch)
+class AgentEpochAdmin(FactsAdmin):
+    """Starts of nodes' agents, the current one of each node first."""
+
+    list_display = ("node", "epoch", "began_at")
+    list_filter = (("node", AutocompleteSelectFilter), ("began_at", RangeDateTimeFilter))
+    list_select_related = ("node",)
+    search_fields = ("epoch", "node__hostname")
+    ordering = ("-id",)
+    id_fields = ("node",)
+
+
+@admin.register(InventoryState)
+class InventoryStateAdmin(FactsAdmin):
+    """The order of nodes' inventory reports; `manage.py reset_node_agent` forgets it."""
+
+    list_display = ("node", "epoch", "last_report_at", "doubted_since", "doubted_sequence")
+    list_filter = (("node", AutocompleteSelectFilter), ("doubted_since", RangeDateTimeFilter))
+    list_select_related = ("node",)
+    search_fields = ("epoch", "node__hostname")
+    ordering = ("-last_report_at",)
+
+
 @admin.register(Location)
 class LocationAdmin(FactsAdmin):
     """Where nodes stand."""
@@ -227,7 +252,7 @@ class GpuInline(FactsInline):
     """The GPUs of a unit."""
 
     model = Gpu
-    fields = ("address", "serial", "failed_at", "failure")
+    fields = ("address", "serial", "previous_serial", "card_changed_at", "failed_at", "failure")
 
 
 class FailedFilter(LookupFilter):

@@ -70,9 +70,15 @@ class HostReport(StrictSerializer):
     tdx = StrictBooleanField(required=False)
 
 
+def agent_epoch() -> StrictCharField:
+    """The id that an agent chose for itself when it started; absent from agents that choose none."""
+    return StrictCharField(max_length=64, required=False)
+
+
 class Inventory(StrictSerializer):
     """A node's account of its hardware. `complete` is false when the agent could not read all of it."""
 
+    epoch = agent_epoch()
     sequence = StrictIntegerField(min_value=1, max_value=2**62)
     complete = StrictBooleanField(required=False, default=True)
     runtime = serializers.ChoiceField(["qemu", "runc", "process"], required=False)
@@ -162,6 +168,6 @@ def disk_contradiction(total_gb: int | None, free_gb: int | None) -> str:
 
 
 def digest(report: dict[str, Any]) -> str:
-    """SHA-256 of what the report says of the hardware, its sequence apart."""
-    content = {key: value for key, value in report.items() if key != "sequence"}
+    """SHA-256 of what the report says of the hardware, its place in the order apart."""
+    content = {key: value for key, value in report.items() if key not in ("epoch", "sequence")}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

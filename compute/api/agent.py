@@ -55,6 +55,7 @@ class AgentReports(HostView):
             data["sequence"],
             data["complete"],
             tuple(Guest(**guest) for guest in data["guests"]),
+            data.get("epoch", ""),
         )
         taken = take_report(node=self.node, report=report, actor=self.caller.actor)
         answer = {

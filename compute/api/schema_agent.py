@@ -154,7 +154,10 @@ AGENT = Description(
             "AgentReport",
             "An agent's account of its guests.",
             {
-                "sequence": "Grows with every report of the node; an older one is not taken.",
+                "epoch": "An id that the agent chooses anew each time it starts, such as a random UUID. "
+                "Sequences are compared within it; a report of an earlier start is not taken. Without it, "
+                "`sequence` has to grow across starts.",
+                "sequence": "Grows with every report of one start; an older one is not taken.",
                 "complete": "False when the agent could not look at all of its guests.",
                 "guests": "One entry a guest.",
                 "disks": "The workloads whose disks the node keeps.",

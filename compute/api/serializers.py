@@ -8,7 +8,7 @@ from compute.capacity import MAX_DISK_GB, MIN_DISK_GB
 from compute.models import Run, Tier
 from compute.services.guests import CONSOLE_AT_MOST
 from compute.services.metrics import RANGES
-from nodes.inventory import MOST_RAM_MB
+from nodes.inventory import MOST_RAM_MB, agent_epoch
 from openrelay.api.identities import SlugField
 from openrelay.api.pagination import PageQuery
 from openrelay.api.serializers import (
@@ -155,6 +155,7 @@ class GuestReport(StrictSerializer):
 class AgentReport(StrictSerializer):
     """An agent's account of its guests."""
 
+    epoch = agent_epoch()
     sequence = StrictIntegerField(min_value=1, max_value=2**62)
     complete = StrictBooleanField(required=False, default=True)
     guests = GuestReport(many=True, allow_empty=True, max_length=1000)  # type: ignore[call-arg]

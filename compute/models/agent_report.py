@@ -2,10 +2,11 @@
 
 from django.db import models
 
+from nodes.models import ReportOrder
 from openrelay.ids import new_id
 
 
-class AgentState(models.Model):
+class AgentState(ReportOrder):
     """The last report taken from a node, and what is wrong with what it says now.
 
     A row of its own, for reports that change nothing must not queue behind the node's lock.
@@ -13,7 +14,7 @@ class AgentState(models.Model):
 
     node = models.OneToOneField("nodes.Node", models.CASCADE, primary_key=True, related_name="agent_state")
     last_sequence = models.PositiveBigIntegerField(default=0)
-    last_report_at = models.DateTimeField(null=True, blank=True)
+    last_content = models.CharField(max_length=64, blank=True, help_text="SHA-256 of that report's content")
     flag = models.CharField(max_length=300, blank=True, help_text="empty while reports are as expected")
     flagged_at = models.DateTimeField(null=True, blank=True)
 

@@ -4,9 +4,12 @@ Only what is said of a run explicitly counts, and only for that run: a run that 
 was.
 """
 
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -21,8 +24,10 @@ from compute.services.pods_recovery import lost_its_job, reason_of_a_failed_star
 from compute.services.transitions import move
 from nodes.models import Node
 from nodes.services.locking import LockedNode, locked
+from nodes.services.report_order import Verdict, begin_epoch, judge, note_doubt, with_current_epoch
 from openrelay import clock
 from openrelay.audit.services.record import SYSTEM, Actor, record
+from openrelay.audit.services.repeats import record_repeated
 
 # What becomes of a workload that should run, by what its agent says of its guest's end.
 _ENDINGS = {
@@ -53,6 +58,12 @@ class Report:
     sequence: int
     complete: bool
     guests: tuple[Guest, ...]
+    epoch: str = ""  # of the agent's start; empty where it sends none
+
+    @property
+    def content(self) -> str:
+        """SHA-256 of what the report says, its place in the order apart."""
+        return hashlib.sha256(repr((self.complete, self.guests)).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +77,47 @@ class Taken:
 def take_report(*, node: Node, report: Report, actor: Actor) -> Taken:
     """Take what the node's agent says of its guests.
 
-    A report older than one already taken, or one that is not complete, changes nothing and is flagged; so is
-    one that leaves out runs that were there, or names runs that are not the node's, and of it the rest is
-    taken. The same report again changes nothing. Nothing is locked unless something changes.
+    A report older than one already taken (see `nodes.services.report_order`), one with the sequence of a
+    taken one and other content, or one that is not complete, changes nothing and is flagged; so is one that
+    leaves out runs that were there, or names runs that are not the node's, and of it the rest is taken. The
+    same report again changes nothing. Nothing is locked unless something changes.
     """
-    state, _ = AgentState.objects.get_or_create(node=node)
-    if report.sequence == state.last_sequence:
+    content = report.content
+    state = _state(node)
+    verdict = _judge(state, report, content, state.now)
+    if verdict.is_repeated:
         return Taken(state.flag, _unknown(report, _runs(node, report)))
-    doubt = _doubt(report, state)
+    doubt = _doubt(report, verdict)
     if doubt:
+        if verdict.doubt:
+            note_doubt(state, epoch=report.epoch, sequence=report.sequence, at=state.now)
         _flag(node, report, doubt, actor)
         return Taken(doubt, ())
     runs = _runs(node, report)
     note_guests([guest for guest in report.guests if guest.run_id in runs])
-    if not any(_differs(runs[guest.run_id], guest) for guest in report.guests if guest.run_id in runs):
+    changes = any(_differs(runs[guest.run_id], guest) for guest in report.guests if guest.run_id in runs)
+    if not changes and not verdict.begins:
         flag = _oddities(node, report, runs)
-        AgentState.objects.filter(node=node, last_sequence__lt=report.sequence).update(
-            last_sequence=report.sequence, last_report_at=clock.Now()
+        AgentState.objects.filter(node=node, epoch=report.epoch, last_sequence__lt=report.sequence).update(
+            last_sequence=report.sequence, last_content=content, last_report_at=clock.Now()
         )
         _flag(node, report, flag, actor)
         return Taken(flag, _unknown(report, runs))
 
     with locked(node.pk) as held:
-        state = AgentState.objects.get(node=node)
+        state = _state(node)
         tear_down: tuple[UUID, ...] = ()
-        flag = _doubt(report, state)
-        if not flag:
-            AgentState.objects.filter(node=node).update(last_sequence=report.sequence, last_report_at=held.at)
+        verdict = _judge(state, report, content, held.at)
+        flag = "" if verdict.is_repeated else _doubt(report, verdict)
+        if not flag and not verdict.is_repeated:
+            if verdict.begins:
+                begin_epoch(node.pk, report.epoch, current=state.current_epoch, at=held.at)
+            AgentState.objects.filter(node=node).update(
+                epoch=report.epoch,
+                last_sequence=report.sequence,
+                last_content=content,
+                last_report_at=held.at,
+            )
             runs = _runs(held.node, report)
             returned = [
                 guest.run_id
@@ -106,9 +131,31 @@ def take_report(*, node: Node, report: Report, actor: Actor) -> Taken:
     return Taken(flag, tear_down)
 
 
-def _doubt(report: Report, state: AgentState) -> str:
-    if report.sequence < state.last_sequence:
-        return "it is older than one that was already taken"
+def _state(node: Node) -> Any:
+    """The node's row of AgentState with its current epoch and the time."""
+    rows = with_current_epoch(AgentState.objects.filter(node=node))
+    found = rows.first()
+    if found is None:
+        AgentState.objects.get_or_create(node=node)
+        found = rows.get()
+    return found
+
+
+def _judge(state: Any, report: Report, content: str, at: datetime) -> Verdict:
+    return judge(
+        state,
+        last_sequence=state.last_sequence,
+        last_content=state.last_content,
+        epoch=report.epoch,
+        sequence=report.sequence,
+        content=content,
+        at=at,
+    )
+
+
+def _doubt(report: Report, verdict: Verdict) -> str:
+    if verdict.doubt:
+        return verdict.doubt
     if not report.complete:
         return "it is partial: the agent could not look at all of its guests"
     return ""
@@ -239,13 +286,25 @@ def _flag(node: Node, report: Report, flag: str, actor: Actor) -> None:
         )
         if not changed or not flag:
             return
-        at = clock.read()
+        # An agent whose trouble comes and goes, or changes its numbers, adds a row a minute at most.
+        is_noted = record_repeated(
+            actor,
+            "node.report_flagged",
+            same=re.sub(r"\d+", "N", flag),
+            target_type="node",
+            target_id=node.pk,
+            org_id=node.organization_id,
+            after={"sequence": report.sequence, "flagged": flag},
+        )
+        if not is_noted:
+            return
         FlaggedReport.objects.create(
             node=node,
             sequence=report.sequence,
-            received_at=at,
+            received_at=clock.read(),
             flag=flag[:300],
             content={
+                "epoch": report.epoch,
                 "sequence": report.sequence,
                 "complete": report.complete,
                 "guests": [
@@ -253,13 +312,4 @@ def _flag(node: Node, report: Report, flag: str, actor: Actor) -> None:
                     for guest in report.guests
                 ],
             },
-        )
-        record(
-            actor,
-            "node.report_flagged",
-            target_type="node",
-            target_id=node.pk,
-            org_id=node.organization_id,
-            after={"sequence": report.sequence, "flagged": flag},
-            at=at,
         )

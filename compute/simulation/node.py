@@ -6,6 +6,7 @@ never puts two guests on one unit, whatever it is asked.
 
 import dataclasses
 import logging
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -109,6 +110,7 @@ class SimulatedNode:
         self._default_base_url = base_url
         self._clock = clock
         self._remember = remember
+        self._epoch = str(uuid.uuid4())  # of this start of the agent
         self._inventory_at = self._report_at = float("-inf")
         self._last_report: tuple[list[dict[str, Any]], list[str]] | None = None
         self._told: dict[str, str] = {}  # the console of each guest as it was last sent
@@ -153,7 +155,7 @@ class SimulatedNode:
         lines = [
             {**line, "console": consoles[line["runId"]]} if line["runId"] in news else line for line in guests
         ]
-        body = {"sequence": self._next_sequence(), "complete": True, "guests": lines, "disks": disks}
+        body = {**self._next_place(), "complete": True, "guests": lines, "disks": disks}
         answer = self._call("POST", "reports", body)
         self._told = {key: told for key, told in self._told.items() if key in consoles}
         self._told |= {key: consoles[key] for key in news}
@@ -167,7 +169,7 @@ class SimulatedNode:
     def _send_inventory(self) -> None:
         """Say what the host has. A host that was removed has no say any more, but guests to tear down."""
         try:
-            self._call("POST", "inventory", {**self.inventory, "sequence": self._next_sequence()})
+            self._call("POST", "inventory", {**self.inventory, **self._next_place()})
         except httpx.HTTPStatusError as error:
             if error.response.status_code != httpx.codes.BAD_REQUEST:
                 raise
@@ -287,11 +289,11 @@ class SimulatedNode:
         self.memory.guests[guest.run_id] = guest
         self._remember()
 
-    def _next_sequence(self) -> int:
-        # By the clock, so that a host whose memory was lost is not taken for an old one.
-        self.memory.sequence = max(self.memory.sequence + 1, int(self._clock() * 1000))
+    def _next_place(self) -> dict[str, Any]:
+        """The next report's place in the order: a count since this start, and never the host's clock."""
+        self.memory.sequence += 1
         self._remember()
-        return self.memory.sequence
+        return {"epoch": self._epoch, "sequence": self.memory.sequence}
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         response = self._http.request(

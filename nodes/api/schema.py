@@ -52,7 +52,10 @@ DESCRIPTION = Description(
             "Inventory",
             "A node's account of its hardware.",
             {
-                "sequence": "Grows with every report of the node; an older one is not taken.",
+                "epoch": "An id that the agent chooses anew each time it starts, such as a random UUID. "
+                "Sequences are compared within it; a report of an earlier start is not taken. Without it, "
+                "`sequence` has to grow across starts.",
+                "sequence": "Grows with every report of one start; an older one is not taken.",
                 "complete": "False when the agent could not read all of its hardware.",
                 "runtime": "What the node runs: `qemu` VMs, `runc` pods, or `process` containers.",
                 "host": "The host around the GPUs.",

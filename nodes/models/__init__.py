@@ -1,5 +1,6 @@
 """Hardware, as facts: nodes, their GPU units, generations of topology, and holds."""
 
+from nodes.models.agent import AgentEpoch, InventoryState, ReportOrder
 from nodes.models.fabric import Fabric, FabricAddress
 from nodes.models.gpu_model import GpuModel
 from nodes.models.gpu_unit import Gpu, GpuUnit
@@ -10,6 +11,7 @@ from nodes.models.provider_application import ProviderApplication
 from nodes.models.topology import InventoryReport, TopologyGeneration
 
 __all__ = [
+    "AgentEpoch",
     "Fabric",
     "FabricAddress",
     "Gpu",
@@ -19,10 +21,12 @@ __all__ = [
     "HoldAudience",
     "HoldUnit",
     "InventoryReport",
+    "InventoryState",
     "Location",
     "Node",
     "NodeCredential",
     "NodeHeartbeat",
     "ProviderApplication",
+    "ReportOrder",
     "TopologyGeneration",
 ]

@@ -113,7 +113,11 @@ class Gpu(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     unit = models.ForeignKey(GpuUnit, models.CASCADE, related_name="gpus")
     address = models.CharField(max_length=32)
-    serial = models.CharField(max_length=96, blank=True)
+    serial = models.CharField(max_length=96, blank=True, help_text="the last that was reported")
+    previous_serial = models.CharField(
+        max_length=96, blank=True, help_text="of the card that was in this slot before"
+    )
+    card_changed_at = models.DateTimeField(null=True, blank=True)
     failed_at = models.DateTimeField(null=True, blank=True)
     failure = models.CharField(max_length=200, blank=True)
 

@@ -4,6 +4,8 @@ from typing import Final
 from uuid import UUID
 
 from nodes.models import Location, Node, NodeCredential, NodeHeartbeat
+from nodes.services.locking import LockedNode, locked
+from nodes.services.owner import require_enrolled
 from openrelay import canonical
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Invalid
@@ -64,3 +66,50 @@ def issue_credential(*, actor: Actor, node: Node) -> str:
         after={"credential": str(credential.pk), "prefix": credential.prefix},
     )
     return secret
+
+
+def revoke_credentials(*, actor: Actor, node_id: UUID, reason: str) -> int:
+    """Revoke the credentials of the node's agent, which are refused from now on; returns how many there were.
+
+    Raises NotFound when there is no such node, Invalid without a reason.
+    """
+    _require_reason(reason)
+    with locked(node_id) as held:
+        return _revoke(held, actor, reason)
+
+
+def reissue_credential(*, actor: Actor, node_id: UUID, reason: str) -> str:
+    """Revoke the credentials of the node's agent and return the secret of a new one, shown this once.
+
+    Raises NotFound when there is no such node, Invalid without a reason or NODE_DECOMMISSIONED for one that
+    was removed.
+    """
+    _require_reason(reason)
+    with locked(node_id) as held:
+        require_enrolled(held)
+        _revoke(held, actor, reason)
+        return issue_credential(actor=actor, node=held.node)
+
+
+def _require_reason(reason: str) -> None:
+    if not reason.strip():
+        raise Invalid("reason must not be empty: say why the credentials are revoked.")
+
+
+def _revoke(held: LockedNode, actor: Actor, reason: str) -> int:
+    rows = NodeCredential.objects.filter(node=held.node, revoked_at=None)
+    prefixes = sorted(rows.values_list("prefix", flat=True))
+    if not prefixes:
+        return 0
+    rows.update(revoked_at=held.at)
+    record(
+        actor,
+        "node.credentials_revoked",
+        target_type="node",
+        target_id=held.node.pk,
+        org_id=held.node.organization_id,
+        before={"prefixes": prefixes},
+        reason=reason,
+        at=held.at,
+    )
+    return len(prefixes)

@@ -1,5 +1,6 @@
 """Taking a node's account of its hardware, and noticing what of it is topology."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,10 +8,21 @@ from typing import Any
 from uuid import UUID
 
 from nodes.inventory import class_contradictions, digest, disk_contradiction
-from nodes.models import Gpu, GpuModel, GpuUnit, InventoryReport, Node, TopologyGeneration
+from nodes.models import (
+    Gpu,
+    GpuModel,
+    GpuUnit,
+    InventoryReport,
+    InventoryState,
+    Node,
+    ReportOrder,
+    TopologyGeneration,
+)
 from nodes.services.locking import locked
 from nodes.services.owner import require_enrolled
+from nodes.services.report_order import Verdict, begin_epoch, judge, note_doubt, with_current_epoch
 from openrelay.audit.services.record import Actor, AuditEntry, record, record_all
+from openrelay.audit.services.repeats import record_repeated
 from openrelay.errors import Invalid
 
 # What some facts were and what they became.
@@ -46,10 +58,10 @@ def preview(node: Node, report: dict[str, Any]) -> Difference:
     """
     _require_consistent(node, report)
     content = digest(report)
-    if report["sequence"] == node.inventory_sequence and content == node.inventory_digest:
+    if report.get("sequence") == node.inventory_sequence and content == node.inventory_digest:
         return Difference()
     units = _units_of(node)
-    if doubt := _doubt(node, report, had_units=bool(units)):
+    if doubt := _order_doubt(node, report) or _doubt(node, report, had_units=bool(units)):
         return Difference(flagged=doubt)
     if content == node.inventory_digest:
         return Difference()
@@ -62,7 +74,8 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
     The topology generation grows by one when the set of units, or a unit's class, GPU model or GPU count
     changed. Health, what is for sale and the host's figures change without one. The same report again changes
     nothing. A report that is older than one already taken, partial, or empty on a node that ever had a unit
-    is kept and flagged, and changes nothing: absence from it is no evidence.
+    is kept and flagged, and changes nothing: absence from it is no evidence. One without a `sequence` is an
+    operator's, outside the order of the agent's reports.
 
     Raises Invalid NODE_DECOMMISSIONED when the node was removed or its announced end has come, and
     VALIDATION_ERROR for a report that contradicts what is known of the node; NotFound when there is none.
@@ -71,17 +84,25 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
         require_enrolled(held)
         node, at = held.node, held.at
         _require_consistent(node, report)
-        content = digest(report)
-        if report["sequence"] == node.inventory_sequence and content == node.inventory_digest:
+        content, epoch, sequence = digest(report), report.get("epoch", ""), report.get("sequence")
+        order = _order(node)
+        verdict = Verdict() if sequence is None else _judge(order, node, report, content, at)
+        if verdict.is_repeated:
             return Taken(node.topology_gen, changed=False)
 
         units = _units_of(node)
-        doubt = _doubt(node, report, had_units=bool(units))
+        doubt = verdict.doubt or _doubt(node, report, had_units=bool(units))
         if doubt:
-            _flag(node, report, doubt, at, actor)
+            if verdict.doubt and sequence is not None:
+                note_doubt(order, epoch=epoch, sequence=sequence, at=at)
+            _flag(order, node, report, doubt, at, actor)
             return Taken(node.topology_gen, changed=False, flagged=doubt)
 
-        node.inventory_sequence = report["sequence"]
+        if verdict.begins:
+            begin_epoch(node.pk, epoch, current=order.current_epoch, at=at)
+        if sequence is not None:
+            InventoryState.objects.filter(pk=node.pk).update(epoch=epoch, last_report_at=at)
+            node.inventory_sequence = sequence
         if content == node.inventory_digest:
             node.save(update_fields=["inventory_sequence"])
             return Taken(node.topology_gen, changed=False)
@@ -120,10 +141,38 @@ def _require_consistent(node: Node, report: dict[str, Any]) -> None:
         raise Invalid(f"host.diskFreeGb {why}. Report both figures together.")
 
 
+def _order(node: Node) -> Any:
+    """The order of the node's inventory reports, with its current epoch; call it under the node's lock."""
+    rows = with_current_epoch(InventoryState.objects.filter(pk=node.pk))
+    found = rows.first()
+    if found is None:
+        InventoryState.objects.get_or_create(node=node)
+        found = rows.get()
+    return found
+
+
+def _judge(order: Any, node: Node, report: dict[str, Any], content: str, at: datetime) -> Verdict:
+    return judge(
+        order,
+        last_sequence=node.inventory_sequence,
+        last_content=node.inventory_digest,
+        epoch=report.get("epoch", ""),
+        sequence=report["sequence"],
+        content=content,
+        at=at,
+    )
+
+
+def _order_doubt(node: Node, report: dict[str, Any]) -> str:
+    """Why a report is not taken for its place in the order; empty for an operator's, which has none."""
+    if "sequence" not in report:
+        return ""
+    order: Any = with_current_epoch(InventoryState.objects.filter(pk=node.pk)).first()
+    return _judge(order, node, report, digest(report), order.now).doubt if order else ""
+
+
 def _doubt(node: Node, report: dict[str, Any], *, had_units: bool) -> str:
-    """Why the report is not believed; empty when it is. Names the report that stands instead."""
-    if report["sequence"] <= node.inventory_sequence:
-        return f"it is older than report {node.inventory_sequence}, which was already taken"
+    """Why a report in its order is not believed; empty when it is. Names the report that stands instead."""
     stands = f"; report {node.inventory_sequence} stands" if node.inventory_sequence else ""
     if not report["complete"]:
         return f"it is partial: the agent could not read all of its hardware{stands}"
@@ -133,25 +182,35 @@ def _doubt(node: Node, report: dict[str, Any], *, had_units: bool) -> str:
     return ""
 
 
-def _flag(node: Node, report: dict[str, Any], doubt: str, at: datetime, actor: Actor) -> None:
-    """Keep the report that was not taken, unless it tells of the same trouble as the last that was not:
-    agents repeat themselves every minute.
+def _flag(
+    order: ReportOrder, node: Node, report: dict[str, Any], doubt: str, at: datetime, actor: Actor
+) -> None:
+    """Keep the report that was not taken, unless one with the same trouble was kept since the last
+    that was taken: agents repeat themselves every minute.
     """
-    flagged = InventoryReport.objects.filter(node=node).exclude(flagged="").order_by("-received_at", "-id")
-    if flagged.values_list("flagged", flat=True).first() == doubt:
+    flagged = InventoryReport.objects.filter(node=node, flagged=doubt)
+    if order.last_report_at is not None:
+        flagged = flagged.filter(received_at__gt=order.last_report_at)
+    if flagged.exists():
         return
-    InventoryReport.objects.create(
-        node=node, sequence=report["sequence"], flagged=doubt, received_at=at, content=report
-    )
-    record(
+    # One whose trouble comes and goes, or changes its numbers, adds a row a minute at most.
+    is_noted = record_repeated(
         actor,
         "node.report_flagged",
+        same=re.sub(r"\d+", "N", doubt),
         target_type="node",
-        target_id=str(node.pk),
+        target_id=node.pk,
         org_id=node.organization_id,
-        after={"sequence": report["sequence"], "flagged": doubt},
-        at=at,
+        after={"sequence": report.get("sequence"), "flagged": doubt},
     )
+    if is_noted:
+        InventoryReport.objects.create(
+            node=node,
+            sequence=report.get("sequence", node.inventory_sequence),
+            flagged=doubt,
+            received_at=at,
+            content=report,
+        )
 
 
 def _apply_units(
@@ -163,6 +222,7 @@ def _apply_units(
     causes = topology_changes(units, reported)
     models = _models({unit["gpus"][0]["model"] for unit in reported}, at, actor)
     changed = []
+    swapped: list[tuple[GpuUnit, str, str, str]] = []
     _give_up_groups(units, reported, at)
     for data in reported:
         model = models[data["gpus"][0]["model"]]
@@ -182,6 +242,12 @@ def _apply_units(
             iommu_group=data.get("iommuGroup"),
             numa_node=data.get("numaNode"),
         )
+        swapped += [
+            (unit, gpu.address, gpu.serial, said["serial"])
+            for gpu in known
+            for said in data["gpus"]
+            if gpu.address == said["address"] and _is_other_card(gpu, said)
+        ]
         after = _for_sale(unit, _apply_gpus(unit, data["gpus"], known, at))
         if before not in (None, after):
             changed.append((unit, before, after))
@@ -200,6 +266,23 @@ def _apply_units(
             for unit, before, after in changed
         ]
     )
+    for unit, address, old, new in swapped:
+        # Once a minute at most for two cards that take turns, as where two hosts share a credential.
+        record_repeated(
+            actor,
+            "gpu.card_changed",
+            same=f"{address} {old} {new}",
+            target_type="unit",
+            target_id=unit.pk,
+            org_id=node.organization_id,
+            after={
+                "nodeId": str(node.pk),
+                "unitId": unit.address,
+                "gpu": address,
+                "serialBefore": old,
+                "serial": new,
+            },
+        )
     return causes
 
 
@@ -275,16 +358,27 @@ def _give_up_groups(units: Mapping[str, GpuUnit], reported: list[dict[str, Any]]
             unit.iommu_group = None
 
 
+def _is_other_card(gpu: Gpu, data: dict[str, Any]) -> bool:
+    """Whether the slot has another card than before. A serial that is not known tells nothing."""
+    serial = data.get("serial", "")
+    return bool(gpu.serial and serial and gpu.serial != serial)
+
+
 def _apply_gpus(unit: GpuUnit, reported: list[dict[str, Any]], known: list[Gpu], at: datetime) -> list[Gpu]:
     """Bring the unit's GPU rows, `known`, to what was reported; returns them."""
     before = {gpu.address: gpu for gpu in known}
     gpus = []
     for data in reported:
         gpu = before.pop(data["address"], None) or Gpu(unit=unit, address=data["address"])
+        # A failure belongs to the card and not to its slot.
+        is_other = _is_other_card(gpu, data)
+        failed_at = None if is_other else gpu.failed_at
         _bring(
             gpu,
-            serial=data.get("serial", ""),
-            failed_at=None if data["healthy"] else gpu.failed_at or at,
+            serial=data.get("serial") or gpu.serial,
+            previous_serial=gpu.serial if is_other else gpu.previous_serial,
+            card_changed_at=at if is_other else gpu.card_changed_at,
+            failed_at=None if data["healthy"] else failed_at or at,
             failure="" if data["healthy"] else data.get("failure", ""),
         )
         gpus.append(gpu)
@@ -361,7 +455,10 @@ def _open_generation(
 ) -> None:
     """Keep what the units now are, and note in the audit log what changed, of the host too."""
     kept = InventoryReport.objects.create(
-        node=node, sequence=report["sequence"], received_at=at, content=report
+        node=node,
+        sequence=report.get("sequence", node.inventory_sequence),
+        received_at=at,
+        content=report,
     )
     units = GpuUnit.objects.present().filter(node=node).select_related("gpu_model").order_by("address")
     snapshot = [

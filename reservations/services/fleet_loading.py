@@ -21,7 +21,6 @@ from reservations.services.fleet_planning import (
     make_plan,
     node_difference,
     refused,
-    report_of,
     sent_to_review,
 )
 
@@ -113,7 +112,7 @@ def _load_node(
                 loaded.failed.append(f"nodes[{planned.number}].inventory {needs_consent(stopped)}")
                 return
             if difference.flagged or difference.other:
-                taken = inventory.take(node.pk, report_of(held.node, entry["inventory"]), actor=actor)
+                taken = inventory.take(node.pk, entry["inventory"], actor=actor)
                 if taken.flagged:
                     loaded.failed.append(refused(planned.number, entry, taken.flagged))
                     return

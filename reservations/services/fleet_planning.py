@@ -102,17 +102,11 @@ def make_plan(data: Any, *, update: bool = True) -> Plan:
     return plan
 
 
-def report_of(node: Node, inventory_of_file: dict[str, Any]) -> dict[str, Any]:
-    """The file's inventory as the node's next report."""
-    following = node.inventory_sequence + 1
-    return {**inventory_of_file, "sequence": inventory_of_file.get("sequence", following)}
-
-
 def node_difference(node: Node, inventory_of_file: dict[str, Any]) -> Difference:
     """What the file's inventory changes of the node; nothing when it is what the node reported last."""
     if digest(inventory_of_file) == node.inventory_digest:
         return Difference()
-    return inventory.preview(node, report_of(node, inventory_of_file))
+    return inventory.preview(node, inventory_of_file)
 
 
 def sent_to_review(node: Node, difference: Difference, at: Moment) -> list[Reservation]:

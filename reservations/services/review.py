@@ -8,7 +8,7 @@ from uuid import UUID
 
 from compute.models import Workload
 from compute.services.claims import claims_on, occupancies_on
-from nodes.models import GpuUnit, HoldUnit, Node, TopologyGeneration
+from nodes.models import Gpu, GpuUnit, HoldUnit, Node, TopologyGeneration
 from nodes.services.survey import survey
 from openrelay import clock
 from openrelay.errors import NotFound
@@ -72,6 +72,7 @@ class Row:
     reserved: bool
     released: bool
     users: tuple[User, ...]
+    cards: tuple[str, ...]  # which of its GPUs are other cards than when it was pinned, in words
     unusable: str  # why nobody could run here now, as a sentence's end; empty when somebody could
 
     @property
@@ -196,6 +197,13 @@ def review(reservation_id: UUID) -> Review:
     users = _users(node, set(reservation.audience_ids))
     history = TopologyGeneration.objects.filter(node=node, number__gt=reservation.hold.topology_gen)
 
+    cards: dict[str, tuple[str, ...]] = {}
+    for gpu in Gpu.objects.filter(unit__node=node, card_changed_at__gt=reservation.pinned_at).select_related(
+        "unit"
+    ):
+        words = f"card changed at {gpu.address}: serial {gpu.previous_serial} → {gpu.serial}"
+        cards[gpu.unit.address] = (*cards.get(gpu.unit.address, ()), words)
+
     compared = compare(
         {address: _pinned(row) for address, row in held.items()},
         {address: _shape(found.unit) for address, found in facts.items() if found.unit.gone_at is None},
@@ -213,6 +221,7 @@ def review(reservation_id: UUID) -> Review:
                 reserved=row is not None,
                 released=row is not None and row.released,
                 users=tuple(user for user in users if unit.address in user.addresses),
+                cards=cards.get(unit.address, ()),
                 unusable=unusable,
             )
         )

@@ -27,6 +27,7 @@ from compute.models import (
     WorkloadSshKey,
 )
 from nodes.models import (
+    AgentEpoch,
     Fabric,
     FabricAddress,
     Gpu,
@@ -36,6 +37,7 @@ from nodes.models import (
     HoldAudience,
     HoldUnit,
     InventoryReport,
+    InventoryState,
     Location,
     Node,
     NodeCredential,
@@ -146,6 +148,8 @@ def fill(rows: int) -> None:
         },
     )
     make(NodeHeartbeat, lambda n, _m: {"node": nodes[n], "seen_at": at})
+    make(AgentEpoch, lambda n, m: {"node": nodes[n], "epoch": m, "began_at": at})
+    make(InventoryState, lambda n, m: {"node": nodes[n], "epoch": m, "last_report_at": at})
     make(NodeCredential, lambda n, m: {"node": nodes[n], "digest": m, "prefix": m})
     reports = make(
         InventoryReport,

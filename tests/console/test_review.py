@@ -16,7 +16,7 @@ from openrelay import clock
 from openrelay.audit.models import AuditEvent
 from openrelay.console.forms import ReasonForm
 from reservations.models import Reservation
-from reservations.services import effects
+from reservations.services import booking, effects
 from reservations.services.review import Change, Shape, compare, review
 from tests import factories
 from tests.console.world import World
@@ -315,3 +315,24 @@ def test_a_viewer_cannot_override(world: World) -> None:
     assert answer.status_code == 403
     assert AuditEvent.objects.filter(event="request.refused", target_id=str(run.pk)).exists()
     assert Occupancy.objects.get(run=run).closed_at is None
+
+
+@pytest.mark.django_db
+def test_the_review_shows_a_card_that_changed() -> None:
+    provider, tenant = factories.organization(is_provider=True), factories.organization()
+    units = [factories.unit_report(0), factories.unit_report(1)]
+    units[0]["gpus"][0]["serial"] = "old"
+    node = factories.node(provider, units)
+    made = booking.reserve(
+        caller=factories.operator(),
+        node_id=node.pk,
+        unit_ids=[factories.address(0)],
+        allowed_org_ids=[str(tenant.pk)],
+    )
+    units[0]["gpus"][0]["serial"] = "new"
+    factories.inventory(node, units)
+    shown = {row.address: row.cards for row in review(made.pk).rows}
+    assert shown == {
+        factories.address(0): ("card changed at 0000:10:00.0: serial old → new",),
+        factories.address(1): (),
+    }

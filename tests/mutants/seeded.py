@@ -167,9 +167,9 @@ MUTANTS = (
     one(
         "stale-report-taken",
         "a report older than the last changes nothing",
-        _REPORTS,
-        "    if report.sequence < state.last_sequence:\n",
-        "    if report.sequence < 0:\n",
+        "nodes/services/report_order.py",
+        "    return Verdict(doubt=past or OLDER)\n",
+        "    return Verdict(begins=True)\n",
     ),
     one(
         "partial-report-taken",
@@ -179,11 +179,11 @@ MUTANTS = (
         "    if report.sequence < 0:\n",
     ),
     one(
-        "stale-inventory-taken",
-        "an inventory older than the last changes nothing",
-        _INVENTORY,
-        '    if report["sequence"] <= node.inventory_sequence:\n',
-        '    if report["sequence"] < 0:\n',
+        "past-epoch-taken",
+        "a report of an earlier start of the agent does not count",
+        "nodes/services/report_order.py",
+        "    elif epoch and not AgentEpoch.objects.filter(node_id=order.pk, epoch=epoch).exists():\n",
+        "    elif epoch:\n",
     ),
     one(
         "partial-inventory-taken",

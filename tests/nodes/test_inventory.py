@@ -19,6 +19,7 @@ from openrelay.audit.actor import Actor
 from openrelay.audit.models import AuditEvent
 from openrelay.errors import Invalid, NotFound
 from tests import factories
+from tests.support.travel import Clock
 
 pytestmark = pytest.mark.django_db
 
@@ -203,7 +204,7 @@ def test_the_same_report_again_changes_nothing(node: Node) -> None:
     ("units", "fields", "words"),
     [
         (3, {"sequence": 4}, "older"),
-        (3, {"sequence": 5}, "older"),
+        (3, {"sequence": 5}, "other content"),
         (3, {"sequence": 6, "complete": False}, "partial"),
         (0, {"sequence": 6}, "no unit"),
     ],
@@ -236,7 +237,7 @@ def test_an_older_partial_or_empty_report_is_flagged_and_changes_nothing(
     ids=["old", "partial", "none"],
 )
 def test_a_trouble_that_lasts_is_noted_once_whatever_its_reports_are_numbered(
-    node: Node, units: int, fields: dict[str, Any]
+    node: Node, units: int, fields: dict[str, Any], clock: Clock
 ) -> None:
     def noted() -> tuple[int, int]:
         return (
@@ -253,6 +254,7 @@ def test_a_trouble_that_lasts_is_noted_once_whatever_its_reports_are_numbered(
         assert noted() == (1, 1)
     # What comes after it was over is news.
     assert not reports(node, 4, sequence=200).flagged
+    clock.advance(61)
     assert reports(node, units, **{"sequence": 201, **fields}).flagged
     assert noted() == (2, 2)
 

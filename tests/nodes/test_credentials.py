@@ -1,0 +1,48 @@
+"""Credentials of nodes' agents: issued anew, and revoked."""
+
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from rest_framework.test import APIClient
+
+from nodes.models import Node
+from openrelay.audit.models import AuditEvent
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def node() -> Node:
+    return factories.node(factories.organization(), 1)
+
+
+def status(secret: str) -> int:
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    return int(client.get("/v1/agent/work").status_code)
+
+
+def test_a_reissued_credential_serves_and_the_earlier_ones_answer_401(node: Node) -> None:
+    old, other = factories.credential(node), factories.credential(factories.node(node.organization, 1))
+    out = StringIO()
+    call_command("node_credential", "reissue", str(node.pk), "--reason", "leaked", stdout=out)
+    assert status(out.getvalue().split()[0]) == 200
+    assert (status(old), status(other)) == (401, 200)
+    event = AuditEvent.objects.get(event="node.credentials_revoked")
+    assert (event.reason, event.before) == ("leaked", {"prefixes": [old[:10]]})
+    assert AuditEvent.objects.filter(event="node.credential_issued").count() == 1
+
+
+def test_revoked_credentials_answer_401(node: Node) -> None:
+    secrets = [factories.credential(node), factories.credential(node)]
+    call_command("node_credential", "revoke", str(node.pk), "--reason", "leaked")
+    assert [status(secret) for secret in secrets] == [401, 401]
+    call_command("node_credential", "revoke", str(node.pk), "--reason", "again")
+    assert AuditEvent.objects.filter(event="node.credentials_revoked").count() == 1
+
+
+def test_revoking_needs_a_reason(node: Node) -> None:
+    with pytest.raises(CommandError, match="reason"):
+        call_command("node_credential", "revoke", str(node.pk), "--reason", " ")
