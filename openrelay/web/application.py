@@ -263,7 +263,8 @@ class Work:
 
     def close(self) -> None:
         """End the application's part of the request."""
-        result, self.result = self.result, None
+        result: Any = self.result
+        self.result = None
         if hasattr(result, "close"):
             result.close()
         if self.file is not None:
