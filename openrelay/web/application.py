@@ -149,7 +149,7 @@ class Application:
                 _hand_over(loop, finish, None, failure)
                 return
             if whole is None:
-                self.threads.put(client, run, refuse)
+                self.threads.put_again(run, refuse)
             else:
                 _hand_over(loop, finish, whole, None)
 

@@ -23,7 +23,8 @@ class Threads:
     """A fixed number of threads with a queue that serves its clients in turn.
 
     A client with many waiting requests delays its own: each thread takes the next request of the next client.
-    A full queue refuses the newest request of the client that has the most waiting.
+    A full queue refuses the newest request of the client that has the most waiting. Jobs that go on after a
+    first turn, such as long lists, have a queue of their own, and at most a quarter of the threads.
     """
 
     def __init__(self, number: int, queue: int, queue_seconds: float) -> None:
@@ -32,6 +33,9 @@ class Threads:
         self.queue_seconds = queue_seconds
         self.waiting: OrderedDict[str, deque[Waiting]] = OrderedDict()
         self.length = 0
+        self.going_on: deque[Waiting] = deque()
+        self.going_on_busy = 0
+        self.going_on_most = max(1, number // 4)
         self.busy = 0
         self.finished_at = time.monotonic()
         self.lock = threading.Lock()
@@ -62,9 +66,19 @@ class Threads:
         if refused is not None:
             refused()
 
+    def put_again(self, run: Job, refuse: Job) -> None:
+        """Queue the next turn of a job that has had one; `refuse` is called instead when there is no room."""
+        with self.lock:
+            has_room = len(self.going_on) < self.queue
+            if has_room:
+                self.going_on.append(Waiting(run, refuse))
+                self.arrivals.put(None)
+        if not has_room:
+            refuse()
+
     def others_wait(self) -> bool:
-        """Whether a request waits for a thread."""
-        return self.length > 0
+        """Whether a job waits for a thread, or more jobs than may go on have had a turn."""
+        return self.length > 0 or len(self.going_on) > 0
 
     def seconds_without_progress(self) -> float:
         """How long no thread has finished a request although one waits; 0 while there is progress."""
@@ -73,27 +87,42 @@ class Threads:
                 return 0.0
             return time.monotonic() - self.finished_at
 
-    def _take(self) -> Job | None:
+    def _take(self) -> tuple[Job, bool] | None:
+        """The job that has waited longest, and whether it goes on; None when none may be taken now."""
         with self.lock:
-            if not self.length:
-                return None  # it was refused to make room
-            client, jobs = self.waiting.popitem(last=False)
-            job = jobs.popleft()
-            if jobs:
-                self.waiting[client] = jobs
-            self.length -= 1
+            if self._is_going_on_next():
+                job, goes_on = self.going_on.popleft(), True
+                self.going_on_busy += 1
+            elif self.length:
+                client, jobs = self.waiting.popitem(last=False)
+                job, goes_on = jobs.popleft(), False
+                if jobs:
+                    self.waiting[client] = jobs
+                self.length -= 1
+            else:
+                return None  # it was refused to make room, or enough jobs go on
             self.busy += 1
-        return job.refuse if time.monotonic() - job.since > self.queue_seconds else job.run
+        return job.refuse if time.monotonic() - job.since > self.queue_seconds else job.run, goes_on
+
+    def _is_going_on_next(self) -> bool:
+        if not self.going_on or self.going_on_busy >= self.going_on_most:
+            return False
+        return not self.length or self.going_on[0].since < next(iter(self.waiting.values()))[0].since
 
     def _work(self) -> None:
         while True:
             self.arrivals.get()
-            job = self._take()
-            if job is None:
+            taken = self._take()
+            if taken is None:
                 continue
+            job, goes_on = taken
             try:
                 job()
             finally:
                 with self.lock:
                     self.busy -= 1
                     self.finished_at = time.monotonic()
+                    if goes_on:
+                        self.going_on_busy -= 1
+                        if self.going_on:
+                            self.arrivals.put(None)  # its entry was used up while enough jobs went on

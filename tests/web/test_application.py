@@ -188,15 +188,7 @@ def test_a_long_answer_that_gets_no_further_turn_is_refused_and_closed(
 
     async def main() -> None:
         application = Application(wsgi, Options(threads=1), 0)
-        put, turns = application.threads.put, iter(range(100))
-
-        def take_the_first_turn_alone(client: str, run: Any, refuse: Any) -> None:
-            if next(turns):
-                refuse()
-            else:
-                put(client, run, refuse)
-
-        monkeypatch.setattr(application.threads, "put", take_the_first_turn_alone)
+        monkeypatch.setattr(application.threads, "put_again", lambda _run, refuse: refuse())
         monkeypatch.setattr(application.threads, "others_wait", lambda: True)
         status, _, body = await ask(application, scope())
         assert (status, json.loads(body)["code"]) == (503, "TRY_AGAIN")

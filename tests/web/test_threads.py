@@ -79,3 +79,52 @@ def test_threads_that_finish_nothing_are_noticed() -> None:
     ground.put("two", "waits")
     assert ground.threads.seconds_without_progress() > 0
     ground.finish(2)
+
+
+def test_jobs_that_go_on_hold_a_quarter_of_the_threads() -> None:
+    threads = Threads(8, 100, 60)
+    go = threading.Event()
+    running, done = threading.Semaphore(0), threading.Semaphore(0)
+
+    def going_on() -> None:
+        running.release()
+        go.wait(60)
+        done.release()
+
+    for _ in range(20):
+        threads.put_again(going_on, going_on)
+    for _ in range(2):
+        assert running.acquire(timeout=60)
+    answered = threading.Semaphore(0)
+    for number in range(50):
+        threads.put(f"client-{number % 3}", lambda: answered.release(), lambda: None)
+    for _ in range(50):
+        assert answered.acquire(timeout=60)
+    assert not running.acquire(blocking=False)
+    assert threads.going_on_busy == 2
+    go.set()
+    for _ in range(20):
+        assert done.acquire(timeout=60)
+
+
+def test_a_job_that_goes_on_has_its_turn_among_requests() -> None:
+    ground = Ground(1, 100)
+    ground.put("first", "first-0")
+    assert ground.started.acquire(timeout=60)
+    order: list[str] = ground.ran
+    ground.threads.put_again(lambda: (order.append("goes on"), ground.done.release())[0], lambda: None)
+    for number in range(1, 4):
+        ground.put("first", f"first-{number}")
+    ground.finish(5)
+    assert order[1] == "goes on"
+
+
+def test_a_job_that_goes_on_is_refused_when_too_many_do() -> None:
+    ground = Ground(1, 1)
+    ground.put("one", "hangs")
+    assert ground.started.acquire(timeout=60)
+    refused: list[int] = []
+    for number in range(3):
+        ground.threads.put_again(ground.done.release, lambda number=number: refused.append(number))
+    assert refused == [1, 2]
+    ground.finish(2)
