@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, BooleanRadioFilter, RangeDateTimeFilter
 from unfold.decorators import display
 
+from nodes import admin_incidents as _incidents  # noqa: F401  (registers its own)
 from nodes import admin_owners as _owners  # noqa: F401  (registers its own)
 from nodes.models import (
     AgentEpoch,

@@ -353,6 +353,7 @@ UNFOLD = {
                     _listed("Audiences of holds", "groups", "nodes_holdaudience"),
                     _listed("Heartbeats", "monitor_heart", "nodes_nodeheartbeat"),
                     _listed("Node credentials", "badge", "nodes_nodecredential"),
+                    _listed("Incidents of agents", "emergency", "nodes_nodeincident"),
                     _listed("Provider applications", "how_to_reg", "nodes_providerapplication"),
                     _listed("Fabrics", "hub", "nodes_fabric"),
                     _listed("Fabric addresses", "lan", "nodes_fabricaddress"),

@@ -10,6 +10,7 @@ from compute.services.reports import Guest, Report, take_report
 from compute.services.work import work_for
 from nodes.api.agent import AgentView
 from nodes.inventory import Inventory
+from nodes.models import NodeIncident
 from nodes.services.inventory import take
 
 
@@ -25,6 +26,7 @@ class AgentInventory(HostView):
     """Where a node says what it has."""
 
     operations = {"POST": "agent_inventory"}
+    incident_kind = NodeIncident.Kind.UNREADABLE_INVENTORY
 
     def post(self, request: Request) -> Response:
         """Take the node's account of its hardware."""
@@ -47,6 +49,7 @@ class AgentReports(HostView):
     """Where a node says what its guests are."""
 
     operations = {"POST": "agent_report"}
+    incident_kind = NodeIncident.Kind.UNREADABLE_REPORT
 
     def post(self, request: Request) -> Response:
         """Take the node's account of its guests."""

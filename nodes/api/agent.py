@@ -1,13 +1,18 @@
 """Nodes' agents speaking for their own node, by its credential: the base of what they call."""
 
 import re
+from typing import Any, ClassVar
 
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Exists, OuterRef
+from rest_framework import status
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
+from rest_framework.response import Response
 
 from nodes.levels import BASE, LEVEL_HEADER, VERSION_HEADER
-from nodes.models import Node, NodeCredential
+from nodes.models import Node, NodeCredential, NodeIncident
+from nodes.services.incidents import end_refused, end_two_hosts, note_refused
 from nodes.services.liveness import hear
 from openrelay.api.auth import bearer
 from openrelay.api.views import OperationView
@@ -17,6 +22,8 @@ from openrelay.errors import Invalid, Unauthenticated
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
 
+# Of a body that is no JSON, has wrong types or contradicts itself, is too large, or of another type.
+_UNREADABLE = ("VALIDATION_ERROR", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
 _LEVEL = re.compile(r"[1-9][0-9]{0,3}")
 _VERSION = re.compile(r"[\x21-\x7e]{0,64}")
 
@@ -32,13 +39,19 @@ class NodeAuthentication(BaseAuthentication):
         credential = (
             NodeCredential.objects.filter(digest=secrets.digest(secret), revoked_at=None)
             .select_related("node__organization")
-            .annotate(silent=Exists(Node.objects.silent(Now()).filter(pk=OuterRef("node"))))
+            .annotate(
+                silent=Exists(Node.objects.silent(Now()).filter(pk=OuterRef("node"))),
+                open_incidents=ArraySubquery(
+                    NodeIncident.objects.filter(node=OuterRef("node"), ended_at=None).values("kind")
+                ),
+            )
             .first()
         )
         if credential is None:
             raise Unauthenticated("This is not the credential of a node here. Enrol the node to get one.")
         node = credential.node
         node.was_silent = credential.silent
+        node.open_incidents = credential.open_incidents
         caller = Caller(
             kind="node",
             organization_id=node.organization_id,
@@ -67,6 +80,8 @@ class AgentView(OperationView):
     """
 
     authentication_classes = [NodeAuthentication]
+    #: The kind of the incident that is open while what the path takes is refused, where it takes reports.
+    incident_kind: ClassVar[str] = ""
 
     @property
     def node(self) -> Node:
@@ -85,6 +100,31 @@ class AgentView(OperationView):
         if self.node.was_silent:
             self.return_from_silence()
         hear(self.node, level=int(level), version=version)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        response = super().handle_exception(exc)
+        caller: Caller | None = getattr(self.request, "caller", None)
+        if self.incident_kind and caller is not None and response.data.get("code") in _UNREADABLE:
+            note_refused(
+                self.node,
+                self.incident_kind,
+                operation=self.operation or "",
+                status=response.status_code,
+                error=response.data["error"],
+                actor=caller.actor,
+            )
+        return response
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Response:
+        if self.incident_kind and response.status_code == status.HTTP_200_OK and self.node.open_incidents:
+            self._end_incidents()
+        return super().finalize_response(request, response, *args, **kwargs)
+
+    def _end_incidents(self) -> None:
+        if self.incident_kind in self.node.open_incidents:
+            end_refused(self.node, self.incident_kind, actor=self.caller.actor)
+        if NodeIncident.Kind.TWO_HOSTS in self.node.open_incidents:
+            end_two_hosts(self.node, actor=self.caller.actor)
 
     def return_from_silence(self) -> None:
         """Note what the node's silence was, before it is heard of again and nothing tells of it any more."""

@@ -5,6 +5,7 @@ from nodes.models.fabric import Fabric, FabricAddress
 from nodes.models.gpu_model import GpuModel
 from nodes.models.gpu_unit import Gpu, GpuUnit
 from nodes.models.hold import Hold, HoldAudience, HoldUnit
+from nodes.models.incident import NodeIncident
 from nodes.models.location import Location
 from nodes.models.node import Node, NodeCredential, NodeHeartbeat
 from nodes.models.provider_application import ProviderApplication
@@ -26,6 +27,7 @@ __all__ = [
     "Node",
     "NodeCredential",
     "NodeHeartbeat",
+    "NodeIncident",
     "ProviderApplication",
     "ReportOrder",
     "TopologyGeneration",

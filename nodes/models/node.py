@@ -76,6 +76,7 @@ class Node(models.Model):
     heard: bool
     # What its agent's credential adds: whether it was silent until this call.
     was_silent: bool
+    open_incidents: list[str]
 
     class Meta:
         ordering = ("-created_at", "-id")

@@ -18,6 +18,7 @@ from nodes.models import (
     ReportOrder,
     TopologyGeneration,
 )
+from nodes.services.incidents import look_for_two_hosts
 from nodes.services.locking import locked
 from nodes.services.owner import require_enrolled
 from nodes.services.report_order import Verdict, begin_epoch, judge, note_doubt, with_current_epoch
@@ -96,6 +97,8 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
             if verdict.doubt and sequence is not None:
                 note_doubt(order, epoch=epoch, sequence=sequence, at=at)
             _flag(order, node, report, doubt, at, actor)
+            if verdict.doubt:
+                look_for_two_hosts(node, at, actor=actor)
             return Taken(node.topology_gen, changed=False, flagged=doubt)
 
         if verdict.begins:
@@ -118,6 +121,7 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
         node.save()
         if causes:
             _open_generation(node, report, causes, host, at, actor)
+            look_for_two_hosts(node, at, actor=actor)
         elif news:
             _record_host(node, host, at, actor)
         return Taken(node.topology_gen, changed=True)

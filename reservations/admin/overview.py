@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from compute.models import AgentState, Run, Workload
-from nodes.models import InventoryReport, Node
+from nodes.models import InventoryReport, Node, NodeIncident
 from openrelay.clock import Now
 from reservations.models import Reservation
 from reservations.querysets import Status
@@ -37,6 +37,7 @@ def overview(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         spot=Count("pk", filter=Q(status="running", tier="spot")),
     )
     flagged = AgentState.objects.exclude(flag="").count()
+    incidents = NodeIncident.objects.filter(ended_at=None).count()
     starts, teardowns = Run.objects.starts_overdue().count(), Run.objects.teardowns_overdue().count()
     reservations = reverse("admin:reservations_reservation_changelist")
     workloads = f"{reverse('admin:compute_workload_changelist')}?status=running"
@@ -56,6 +57,12 @@ def overview(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             flagged,
             f"{reverse('admin:compute_agentstate_changelist')}?flagged=False",
             bad=flagged > 0,
+        ),
+        _figure(
+            "Agent incidents",
+            incidents,
+            f"{reverse('admin:nodes_nodeincident_changelist')}?state=open",
+            bad=incidents > 0,
         ),
         _figure("Starts overdue", starts, f"{runs}?overdue=start", bad=starts > 0),
         _figure("Teardowns overdue", teardowns, f"{runs}?overdue=teardown", bad=teardowns > 0),

@@ -42,6 +42,7 @@ from nodes.models import (
     Node,
     NodeCredential,
     NodeHeartbeat,
+    NodeIncident,
     ProviderApplication,
     TopologyGeneration,
 )
@@ -149,6 +150,16 @@ def fill(rows: int) -> None:
     )
     make(NodeHeartbeat, lambda n, _m: {"node": nodes[n], "seen_at": at})
     make(AgentEpoch, lambda n, m: {"node": nodes[n], "epoch": m, "began_at": at})
+    make(
+        NodeIncident,
+        lambda n, m: {
+            "node": nodes[n],
+            "kind": NodeIncident.Kind.TWO_HOSTS,
+            "detail": m,
+            "began_at": at,
+            "last_at": at,
+        },
+    )
     make(InventoryState, lambda n, m: {"node": nodes[n], "epoch": m, "last_report_at": at})
     make(NodeCredential, lambda n, m: {"node": nodes[n], "digest": m, "prefix": m})
     reports = make(

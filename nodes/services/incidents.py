@@ -1,0 +1,127 @@
+"""Trouble with what a node's agent sends, for operators: reports that are refused, and two hosts that share a
+credential.
+"""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from django.db import transaction
+
+from nodes.models import InventoryReport, Node, NodeIncident, TopologyGeneration
+from nodes.services.report_order import PAST_EPOCH
+from openrelay import clock
+from openrelay.audit.services.record import Actor, record
+from openrelay.audit.services.repeats import record_repeated
+
+_HOUR: Final = timedelta(hours=1)
+# So many flagged reports of an earlier start within an hour are no delayed ones. One a minute is kept.
+_PAST_EPOCHS: Final = 3
+_PAST = PAST_EPOCH.partition("{")[0]
+_MOST_DETAIL: Final = 500
+
+
+def note_refused(node: Node, kind: str, *, operation: str, status: int, error: str, actor: Actor) -> None:
+    """Note that the node's agent sent what was refused: an event and a look at the incident a minute at most.
+
+    `error` is the sentence that the agent was told, which names the field.
+    """
+    with transaction.atomic():
+        is_noted = record_repeated(
+            actor,
+            "node.report_refused",
+            same=f"{operation}:{status}",
+            target_type="node",
+            target_id=node.pk,
+            org_id=node.organization_id,
+            after={"operation": operation, "status": status, "error": error[:_MOST_DETAIL]},
+        )
+        if is_noted:
+            _open(node, kind, error)
+
+
+def end_refused(node: Node, kind: str, *, actor: Actor) -> None:
+    """Note that the node's agent sends what can be read again."""
+    _end(node, [kind], actor)
+
+
+def look_for_two_hosts(node: Node, at: datetime, *, actor: Actor) -> None:
+    """Name a node whose reports look like those of two hosts with one credential, once while it goes on.
+
+    Either its units alternate between two sets within an hour, or reports of an earlier start of its agent
+    keep coming although those of a later one are taken. Under the node's lock.
+    """
+    alternates = _alternates(node.pk, at)
+    if not alternates and not _has_two_starts(node.pk, at):
+        return
+    if not _open(node, NodeIncident.Kind.TWO_HOSTS, _DETAILS[alternates]):
+        return
+    record(
+        actor,
+        "node.two_hosts_suspected",
+        target_type="node",
+        target_id=node.pk,
+        org_id=node.organization_id,
+        after={"detail": _DETAILS[alternates]},
+        at=at,
+    )
+
+
+def end_two_hosts(node: Node, *, actor: Actor) -> None:
+    """Note that nothing has looked like two hosts for an hour, if it is so."""
+    at = clock.read()
+    if not _alternates(node.pk, at) and not _has_two_starts(node.pk, at):
+        _end(node, [NodeIncident.Kind.TWO_HOSTS], actor)
+
+
+_DETAILS: Final = {
+    True: "Its units alternated between two sets within an hour. Check whether another host has a copy of "
+    "its credential, or whether a device comes and goes; issue the credential anew.",
+    False: "Reports of an earlier start of its agent keep coming. Check whether another host has a copy of "
+    "its credential; issue the credential anew.",
+}
+
+
+def _alternates(node_id: UUID, at: datetime) -> bool:
+    generations = TopologyGeneration.objects.filter(node=node_id, at__gt=at - _HOUR).order_by("-number")
+    sets = list(generations.values_list("units", flat=True)[:4])
+    return len(sets) == 4 and sets[0] == sets[2] and sets[1] == sets[3]
+
+
+def _has_two_starts(node_id: UUID, at: datetime) -> bool:
+    flagged = InventoryReport.objects.filter(
+        node=node_id, received_at__gt=at - _HOUR, flagged__startswith=_PAST
+    )
+    return flagged.count() >= _PAST_EPOCHS
+
+
+def _open(node: Node, kind: str, detail: str) -> bool:
+    """Keep an incident open; returns whether it is new."""
+    at = clock.read()
+    is_open = NodeIncident.objects.filter(node=node, kind=kind, ended_at=None).update(
+        detail=detail[:_MOST_DETAIL], last_at=at
+    )
+    if is_open:
+        return False
+    NodeIncident.objects.bulk_create(
+        [NodeIncident(node=node, kind=kind, detail=detail[:_MOST_DETAIL], began_at=at, last_at=at)],
+        ignore_conflicts=True,
+    )
+    return True
+
+
+def _end(node: Node, kinds: Collection[str], actor: Actor) -> None:
+    with transaction.atomic():
+        rows = NodeIncident.objects.select_for_update().filter(node=node, kind__in=kinds, ended_at=None)
+        for incident in rows:
+            incident.ended_at = clock.read()
+            incident.save(update_fields=["ended_at"])
+            record(
+                actor,
+                "node.incident_over",
+                target_type="node",
+                target_id=node.pk,
+                org_id=node.organization_id,
+                after={"incident": incident.kind},
+            )
