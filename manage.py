@@ -1,12 +1,9 @@
 #!/usr/bin/env python
 """Run one of OpenRelay's management commands."""
 
-import os
 import sys
 
-from django.core.management import execute_from_command_line
+from openrelay.commands import main
 
 if __name__ == "__main__":
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "openrelay.settings")
-    os.environ["OPENRELAY_PROCESS"] = "command"
-    execute_from_command_line(sys.argv)
+    main(sys.argv)

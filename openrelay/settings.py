@@ -187,9 +187,14 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 
 AUTH_USER_MODEL = "identity.User"
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator",
+        "OPTIONS": {"user_attributes": ("email", "full_name")},
+    },
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+    {"NAME": "openrelay.identity.passwords.DifferentCharactersValidator"},
 ]
 SESSION_COOKIE_NAME = "openrelay_console"
 SESSION_COOKIE_AGE = 12 * 3600

@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from openrelay.audit.models import AuditEvent
 from openrelay.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from openrelay.identity.models import Membership, SessionToken, User
+from openrelay.identity.permissions import BUILTIN_ROLES
 from openrelay.identity.services.callers import authenticate, console_caller, forget_keys
 from openrelay.identity.services.memberships import change_role_as_operator, remove_member_as_operator
 from openrelay.identity.services.sessions import revoke_session_as_operator
@@ -88,13 +89,18 @@ def test_who_leaves_the_platform_loses_the_console_and_it_says_so(console: Clien
     assert theirs.get(reverse("admin:index")).status_code == 302
 
 
-def test_the_last_with_everything_may_go_and_the_page_warns(console: Client, world: World) -> None:
+def test_the_last_owner_stays_and_the_page_warns(console: Client, world: World) -> None:
     place = world.outsider.memberships.get()
     for name in ("membership_remove", "membership_role"):
         assert (
             "Nobody else in Acme Research is owner or admin"
             in console.get(page(name, place)).content.decode()
         )
+    for decision, fields in (("membership_remove", {}), ("membership_role", {"role": "viewer"})):
+        answer = send(console, decision, place, **fields)
+        assert answer.status_code == 409
+        assert "last owner" in answer.content.decode()
+    factories.user(world.tenant)
     assert send(console, "membership_remove", place).status_code == 302
 
 
@@ -210,7 +216,7 @@ def narrow(world: World, **fields: Any) -> User:
 
 
 def test_no_operator_gives_more_than_they_hold_not_even_to_themselves(world: World) -> None:
-    person = narrow(world, permissions=["member.manage", "compute.read"])
+    person = narrow(world, permissions=[*BUILTIN_ROLES["viewer"].grants, "member.manage"])
     own = person.memberships.get()
     client = signed_in(person)
     for place in (own, member(world, "viewer"), world.viewer.memberships.get()):

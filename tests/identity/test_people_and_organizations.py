@@ -12,6 +12,7 @@ from openrelay.errors import Conflict, Invalid, NotFound
 from openrelay.identity.models import Membership, Organization, User
 from openrelay.identity.services.callers import authenticate
 from openrelay.identity.services.memberships import add_member, change_role, remove_member
+from tests import factories
 from tests.identity.factories import make_org, make_person, make_user
 
 pytestmark = pytest.mark.django_db
@@ -62,6 +63,7 @@ def test_the_console_opens_for_members_of_the_platform_ops_organization_only() -
 
 def test_memberships_are_one_a_person_and_audited() -> None:
     person = make_person()
+    factories.user(person.organization)
     where = {"user_id": person.user.id, "organization_id": person.organization.id}
     with pytest.raises(Conflict):
         add_member(actor=SYSTEM, role="owner", **where)
@@ -73,7 +75,7 @@ def test_memberships_are_one_a_person_and_audited() -> None:
     with pytest.raises(NotFound):
         remove_member(actor=SYSTEM, **where)
     events = list(
-        AuditEvent.objects.filter(target_type="member")
+        AuditEvent.objects.filter(target_type="member", target_id=str(person.user.pk))
         .order_by("created_at")
         .values_list("event", "before", "after")
     )
@@ -82,7 +84,7 @@ def test_memberships_are_one_a_person_and_audited() -> None:
         ("member.role_changed", {"role": "owner"}, {"role": "viewer"}),
         ("member.removed", {"role": "viewer"}, None),
     ]
-    assert not Membership.objects.exists()
+    assert not Membership.objects.filter(user=person.user).exists()
 
 
 def test_the_commands_take_a_person_from_nothing_to_a_session(monkeypatch: pytest.MonkeyPatch) -> None:

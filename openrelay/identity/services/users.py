@@ -7,7 +7,8 @@ from django.db import IntegrityError, transaction
 from openrelay import clock
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Conflict, NotFound
-from openrelay.identity.models import User
+from openrelay.identity.models import SessionToken, User
+from openrelay.identity.services.sessions_end import end_sessions
 from openrelay.text import require_name
 
 
@@ -36,11 +37,17 @@ def create_user(*, actor: Actor, email: str, password: str | None = None, full_n
 
 
 def set_password(*, actor: Actor, user_id: uuid.UUID, password: str) -> None:
-    """Give a person another password for the console. Raises NotFound for somebody who is not there."""
+    """Give a person another password for the console, and end all their API sessions.
+
+    Browser sessions end by themselves: they are signed with the password. Raises NotFound for somebody who is
+    not there.
+    """
     with transaction.atomic():
         user: User | None = User.objects.select_for_update().filter(pk=user_id).first()
         if user is None:
             raise NotFound()
         user.set_password(password)
         user.save(update_fields=["password"])
-        record(actor, "user.password_set", target_type="user", target_id=user.id, at=clock.read())
+        at = clock.read()
+        record(actor, "user.password_set", target_type="user", target_id=user.id, at=at)
+        end_sessions(actor, SessionToken.objects.filter(user=user), reason="the password was changed", at=at)

@@ -1,16 +1,15 @@
 """Make a person."""
 
-import getpass
-import os
 from typing import Any
 
-from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.validators import validate_email
 
 from openrelay.audit.actor import OPERATOR
 from openrelay.errors import ApiError
+from openrelay.identity.management.asking import ask_password
+from openrelay.identity.models import User
 from openrelay.identity.services.users import create_user
 
 
@@ -29,8 +28,7 @@ class Command(BaseCommand):
         try:
             validate_email(options["email"])
             if not options["no_password"]:
-                password = os.environ.get("OPENRELAY_USER_PASSWORD") or getpass.getpass("Password: ")
-                validate_password(password)
+                password = ask_password(User(email=options["email"], full_name=options["full_name"]))
             user = create_user(
                 actor=OPERATOR, email=options["email"], password=password, full_name=options["full_name"]
             )

@@ -1,0 +1,54 @@
+"""Running a management command: its help needs no installation, and what it lacks is one sentence."""
+
+import os
+import sys
+from typing import NoReturn
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import execute_from_command_line
+from django.db import InterfaceError, OperationalError
+
+from openrelay.errors import ApiError
+
+#: Django's own commands that would change people without a service, and what to run instead.
+_REPLACED = {
+    "createsuperuser": "There are no superusers here. Make a person by `manage.py create_user EMAIL`, and "
+    "an operator of them by `manage.py add_member`.",
+    "changepassword": "Use `manage.py set_password EMAIL`, which ends the person's sessions and notes it.",
+}
+
+
+def main(argv: list[str]) -> None:
+    """Run the command in `argv`. A failure that has a cause outside the code ends it with one sentence."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "openrelay.settings")
+    os.environ["OPENRELAY_PROCESS"] = "command"
+    name, asks_help = argv[1] if len(argv) > 1 else "help", {"-h", "--help"} & set(argv[1:])
+    if name == "help" or asks_help:
+        # Help reads nothing, so it needs no secret; whatever is set stays.
+        os.environ.setdefault("SECRET_KEY", "help-needs-no-secret-" + "0" * 40)
+    elif name in _REPLACED:
+        _fail(_REPLACED[name], code=2)
+    try:
+        execute_from_command_line(argv)
+    except ImproperlyConfigured as error:
+        _fail(str(error))
+    except (OperationalError, InterfaceError) as error:
+        reason = " ".join(str(error).split())
+        _fail(
+            f"The database did not do it: {reason}. Check that it runs and what DATABASE_URL names; "
+            "`make up` starts one."
+        )
+    except ApiError as error:
+        _fail(error.message)
+    except EOFError:
+        _fail(
+            "There is no terminal to ask. Give what is asked for as an option or by the environment; see "
+            "--help."
+        )
+    except KeyboardInterrupt:
+        _fail("Interrupted.", code=130)
+
+
+def _fail(sentence: str, *, code: int = 1) -> NoReturn:
+    print(sentence, file=sys.stderr)
+    sys.exit(code)
