@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
-from unfold.contrib.filters.admin import AutocompleteSelectFilter, RangeDateTimeFilter
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
 from compute import admin_guests as _guests  # noqa: F401  (registers its own)
@@ -31,8 +31,12 @@ from compute.models import (
 from compute.services.teardown import close_occupancy_by_override
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, link, titled
 from openrelay.console.caller import decider
+from openrelay.console.filters import TimeRangeFilter
 from openrelay.console.forms import ReasonForm
 from openrelay.errors import ApiError
+
+#: What an operator needs to close the occupancies of a run whose agent does not report.
+OVERRIDE_ACTION = "compute.operate"
 
 
 class StatusFilter(LookupFilter):
@@ -75,6 +79,7 @@ class RunInline(FactsInline):
 class WorkloadAdmin(FactsAdmin):
     """VMs and pods. What a tenant put into a guest is not shown."""
 
+    read_action = "compute.read"
     list_display = (
         "name",
         "kind",
@@ -159,8 +164,10 @@ class OccupancyInline(FactsInline):
 class RunAdmin(FactsAdmin):
     """Guests: what is wanted of each, and what its node says."""
 
+    read_action = "compute.read"
     inlines = (OccupancyInline,)
     readonly_fields = ("override",)
+    fields_for_action = {"override": OVERRIDE_ACTION}
 
     list_display = (
         "workload_link",
@@ -177,8 +184,8 @@ class RunAdmin(FactsAdmin):
         OpenFilter,
         OverdueFilter,
         ("node", AutocompleteSelectFilter),
-        ("overdue_reported_at", RangeDateTimeFilter),
-        ("stuck_reported_at", RangeDateTimeFilter),
+        ("overdue_reported_at", TimeRangeFilter),
+        ("stuck_reported_at", TimeRangeFilter),
     )
     list_select_related = ("workload", "node")
     search_fields = ("workload__name", "node__hostname", "message")
@@ -186,7 +193,7 @@ class RunAdmin(FactsAdmin):
     id_fields = ("pk", "workload", "node")
 
     def get_urls(self) -> list[URLPattern]:
-        page = self.admin_site.admin_view(self.override_view)
+        page = self.page(self.override_view, action=OVERRIDE_ACTION)
         return [path("<uuid:pk>/override/", page, name="compute_run_override"), *super().get_urls()]
 
     def override_view(self, request: HttpRequest, pk: UUID) -> HttpResponse:
@@ -201,7 +208,7 @@ class RunAdmin(FactsAdmin):
         error: ApiError | None = None
         if request.method == "POST" and reason.is_valid():
             try:
-                with decider(request, "compute.operate", target_type="run", target_id=pk) as caller:
+                with decider(request, OVERRIDE_ACTION, target_type="run", target_id=pk) as caller:
                     close_occupancy_by_override(
                         caller=caller, run_id=pk, reason=reason.cleaned_data["reason"]
                     )
@@ -245,6 +252,7 @@ class RunAdmin(FactsAdmin):
 class ClaimAdmin(FactsAdmin):
     """Rights to units, held now."""
 
+    read_action = "compute.read"
     list_display = ("unit", "node", "workload", "organization", "tier", "created_at")
     list_filter = (
         ("node", AutocompleteSelectFilter),
@@ -276,6 +284,7 @@ class OccupancyStateFilter(LookupFilter):
 class OccupancyAdmin(FactsAdmin):
     """Units that a run may be on: draining while the right is given up and the guest not confirmed gone."""
 
+    read_action = "compute.read"
     list_display = (
         "unit",
         "node",
@@ -289,7 +298,7 @@ class OccupancyAdmin(FactsAdmin):
     list_filter = (
         OccupancyStateFilter,
         ("node", AutocompleteSelectFilter),
-        ("opened_at", RangeDateTimeFilter),
+        ("opened_at", TimeRangeFilter),
     )
     list_select_related = ("unit", "node", "run__workload")
     search_fields = ("unit__address", "node__hostname", "run__workload__name", "closed_by", "override_reason")
@@ -320,6 +329,7 @@ class OccupancyAdmin(FactsAdmin):
 class GpuPriceAdmin(FactsAdmin):
     """What a GPU costs by the hour."""
 
+    read_action = "catalog.read"
     list_display = ("gpu_model", "tier", "rate", "updated_at")
     list_filter = (TierFilter, ("gpu_model", AutocompleteSelectFilter))
     list_select_related = ("gpu_model",)
@@ -336,6 +346,7 @@ class GpuPriceAdmin(FactsAdmin):
 class SshKeyAdmin(FactsAdmin):
     """Public keys of organizations."""
 
+    read_action = "sshkey.read"
     list_display = ("name", "organization", "fingerprint", "created_by", "created_at")
     list_filter = (("organization", AutocompleteSelectFilter),)
     list_select_related = ("organization",)
@@ -347,6 +358,7 @@ class SshKeyAdmin(FactsAdmin):
 class WorkloadSshKeyAdmin(FactsAdmin):
     """Which keys open which workloads."""
 
+    read_action = "sshkey.read"
     list_display = ("workload", "ssh_key", "organization")
     list_filter = (("workload__organization", AutocompleteSelectFilter),)
     list_select_related = ("workload__organization", "ssh_key")
@@ -372,6 +384,7 @@ class FlagFilter(LookupFilter):
 class AgentStateAdmin(FactsAdmin):
     """What nodes' agents last said of their workloads."""
 
+    read_action = "compute.read"
     list_display = ("node", "last_report_at", "last_sequence", "state", "flag", "flagged_at")
     list_filter = (FlagFilter, ("node", AutocompleteSelectFilter))
     list_select_related = ("node",)
@@ -387,8 +400,9 @@ class AgentStateAdmin(FactsAdmin):
 class FlaggedReportAdmin(FactsAdmin):
     """Agents' reports of workloads that could not be taken as they were."""
 
+    read_action = "compute.read"
     list_display = ("received_at", "node", "sequence", "flag")
-    list_filter = (("node", AutocompleteSelectFilter), ("received_at", RangeDateTimeFilter))
+    list_filter = (("node", AutocompleteSelectFilter), ("received_at", TimeRangeFilter))
     list_select_related = ("node",)
     search_fields = ("node__hostname", "flag")
     id_fields = ("pk", "node")

@@ -19,6 +19,7 @@ class SshFilter(LookupFilter):
 class GuestStateAdmin(FactsAdmin):
     """What nodes last said of their guests. A tenant's console is not shown."""
 
+    read_action = "compute.read"
     list_display = ("run", "workload", "node", "ssh_ready", "disk_used_bytes", "disk_total_bytes", "said_at")
     list_filter = (SshFilter, ("run__node", AutocompleteSelectFilter))
     list_select_related = ("run__workload", "run__node")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.contrib import admin
-from unfold.contrib.filters.admin import AutocompleteSelectFilter, RangeDateTimeFilter
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
 from compute.models import (
@@ -18,6 +18,7 @@ from compute.models import (
     VmTemplate,
 )
 from openrelay.console.base import FactsAdmin, FactsInline, LookupFilter
+from openrelay.console.filters import TimeRangeFilter
 
 
 def dollars(cents: int) -> str:
@@ -61,6 +62,7 @@ class UsageUnitInline(FactsInline):
 class OrgGpuPriceAdmin(FactsAdmin):
     """What a GPU costs one organization by the hour."""
 
+    read_action = "billing.read"
     list_display = ("organization", "gpu_model", "tier", "rate", "updated_at")
     list_filter = (
         OfTier,
@@ -81,6 +83,7 @@ class OrgGpuPriceAdmin(FactsAdmin):
 class ResourceSizeAdmin(FactsAdmin):
     """Sizes of VMs without GPUs."""
 
+    read_action = "catalog.read"
     list_display = ("slug", "vcpu", "ram_mb", "rate")
     search_fields = ("slug",)
     ordering = ("vcpu", "slug")
@@ -94,6 +97,7 @@ class ResourceSizeAdmin(FactsAdmin):
 class VmTemplateAdmin(FactsAdmin):
     """What VMs may start from."""
 
+    read_action = "catalog.read"
     list_display = ("name", "slug", "filename", "manufacturer", "requires_gpu", "is_default", "offered")
     search_fields = ("name", "slug", "filename")
     ordering = ("sort_order", "slug")
@@ -103,6 +107,7 @@ class VmTemplateAdmin(FactsAdmin):
 class UsageSessionAdmin(FactsAdmin):
     """From when to when workloads ran, and at which rate."""
 
+    read_action = "usage.read"
     list_display = ("workload", "organization", "node", "tier", "rate", "billing", "started_at", "ended_at")
     list_filter = (
         OpenFilter,
@@ -110,7 +115,7 @@ class UsageSessionAdmin(FactsAdmin):
         BillableFilter,
         ("organization", AutocompleteSelectFilter),
         ("node", AutocompleteSelectFilter),
-        ("started_at", RangeDateTimeFilter),
+        ("started_at", TimeRangeFilter),
     )
     list_select_related = ("workload", "organization", "node")
     search_fields = ("workload__name", "organization__name", "node__hostname")
@@ -130,6 +135,7 @@ class UsageSessionAdmin(FactsAdmin):
 class UsageUnitAdmin(FactsAdmin):
     """The units that sessions ran on."""
 
+    read_action = "usage.read"
     list_display = ("unit", "session", "gpu_count", "hold", "released", "own")
     list_select_related = ("unit", "session", "hold")
     search_fields = ("unit__address", "session__workload__name")
@@ -141,6 +147,7 @@ class UsageUnitAdmin(FactsAdmin):
 class AvailabilityStateAdmin(FactsAdmin):
     """As of when the fleet's offers were surveyed."""
 
+    read_action = "compute.read"
     list_display = ("surveyed_at", "checked_at", "next_term_at", "silent", "offered", "version")
     search_fields = ("version",)
     ordering = ("id",)
@@ -155,6 +162,7 @@ class AvailabilityStateAdmin(FactsAdmin):
 class NodeOfferAdmin(FactsAdmin):
     """What each node was found to give of each GPU model."""
 
+    read_action = "compute.read"
     list_display = ("node_id", "gpu_model_id", "online", "shape")
     search_fields = ("shape",)
     ordering = ("-id",)
@@ -165,6 +173,7 @@ class NodeOfferAdmin(FactsAdmin):
 class NodeChangeAdmin(FactsAdmin):
     """Which transaction last changed what a node has to give."""
 
+    read_action = "compute.read"
     list_display = ("node_id", "xid")
     search_fields = ("node_id",)
     ordering = ("-xid",)

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import F, OuterRef, QuerySet
 from django.http import HttpRequest
-from unfold.contrib.filters.admin import AutocompleteSelectFilter, BooleanRadioFilter, RangeDateTimeFilter
+from unfold.contrib.filters.admin import AutocompleteSelectFilter, BooleanRadioFilter
 from unfold.decorators import display
 
 from nodes import admin_incidents as _incidents  # noqa: F401  (registers its own)
@@ -30,6 +30,7 @@ from nodes.models import (
 from nodes.querysets import NodeStatus, Phase
 from openrelay.clock import Now
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, count_of
+from openrelay.console.filters import TimeRangeFilter
 
 
 class StatusFilter(LookupFilter):
@@ -109,6 +110,7 @@ class GenerationInline(FactsInline):
 class NodeAdmin(FactsAdmin):
     """Nodes: whether they are online, what they have, and what there is to decide."""
 
+    read_action = "provider.read"
     list_display = (
         "hostname",
         "organization",
@@ -174,8 +176,9 @@ class NodeAdmin(FactsAdmin):
 class NodeHeartbeatAdmin(FactsAdmin):
     """When nodes were last heard from."""
 
+    read_action = "provider.read"
     list_display = ("node", "seen_at", "agent_version", "agent_level")
-    list_filter = (("seen_at", RangeDateTimeFilter),)
+    list_filter = (("seen_at", TimeRangeFilter),)
     list_select_related = ("node",)
     search_fields = ("node__hostname", "agent_version")
     ordering = ("-seen_at",)
@@ -185,6 +188,7 @@ class NodeHeartbeatAdmin(FactsAdmin):
 class NodeCredentialAdmin(FactsAdmin):
     """The credentials of nodes' agents; their secrets are not stored."""
 
+    read_action = "provider.read"
     list_display = ("prefix", "node", "created_at", "revoked_at")
     list_filter = (("node", AutocompleteSelectFilter),)
     list_select_related = ("node",)
@@ -197,8 +201,9 @@ class NodeCredentialAdmin(FactsAdmin):
 class AgentEpochAdmin(FactsAdmin):
     """Starts of nodes' agents, the current one of each node first."""
 
+    read_action = "provider.read"
     list_display = ("node", "epoch", "began_at")
-    list_filter = (("node", AutocompleteSelectFilter), ("began_at", RangeDateTimeFilter))
+    list_filter = (("node", AutocompleteSelectFilter), ("began_at", TimeRangeFilter))
     list_select_related = ("node",)
     search_fields = ("epoch", "node__hostname")
     ordering = ("-id",)
@@ -209,8 +214,9 @@ class AgentEpochAdmin(FactsAdmin):
 class InventoryStateAdmin(FactsAdmin):
     """The order of nodes' inventory reports; `manage.py reset_node_agent` forgets it."""
 
+    read_action = "provider.read"
     list_display = ("node", "epoch", "last_report_at", "doubted_since", "doubted_sequence")
-    list_filter = (("node", AutocompleteSelectFilter), ("doubted_since", RangeDateTimeFilter))
+    list_filter = (("node", AutocompleteSelectFilter), ("doubted_since", TimeRangeFilter))
     list_select_related = ("node",)
     search_fields = ("epoch", "node__hostname")
     ordering = ("-last_report_at",)
@@ -220,6 +226,7 @@ class InventoryStateAdmin(FactsAdmin):
 class LocationAdmin(FactsAdmin):
     """Where nodes stand."""
 
+    read_action = "catalog.read"
     list_display = ("name", "slug", "city", "country", "region", "node_count")
     search_fields = ("name", "slug", "city", "country", "region")
 
@@ -236,6 +243,7 @@ class LocationAdmin(FactsAdmin):
 class GpuModelAdmin(FactsAdmin):
     """The catalogue of GPUs."""
 
+    read_action = "catalog.read"
     list_display = ("name", "slug", "manufacturer", "vram_gb", "form_factor", "unit_count", "hidden")
     list_filter = (("hidden", BooleanRadioFilter),)
     search_fields = ("name", "slug", "manufacturer", "architecture")
@@ -269,6 +277,7 @@ class FailedFilter(LookupFilter):
 class GpuUnitAdmin(FactsAdmin):
     """GPU units: what is reserved, claimed and sold."""
 
+    read_action = "provider.read"
     list_display = ("address", "node", "gpu_model", "gpu_count", "alloc_class", "state", "why", "gone_at")
     list_filter = (
         ("node", AutocompleteSelectFilter),
@@ -304,8 +313,9 @@ class GpuUnitAdmin(FactsAdmin):
 class GpuAdmin(FactsAdmin):
     """Single GPUs and their health."""
 
+    read_action = "provider.read"
     list_display = ("address", "unit", "node", "serial", "health", "failure", "failed_at")
-    list_filter = (("unit__node", AutocompleteSelectFilter), ("failed_at", RangeDateTimeFilter))
+    list_filter = (("unit__node", AutocompleteSelectFilter), ("failed_at", TimeRangeFilter))
     list_select_related = ("unit__node",)
     search_fields = ("address", "serial", "failure", "unit__node__hostname")
     ordering = ("unit__node__hostname", "address")
@@ -340,8 +350,9 @@ class TakenFilter(LookupFilter):
 class InventoryReportAdmin(FactsAdmin):
     """What nodes said of their hardware: what changed something, and what was flagged and changed nothing."""
 
+    read_action = "provider.read"
     list_display = ("received_at", "node", "sequence", "state", "flagged")
-    list_filter = (TakenFilter, ("node", AutocompleteSelectFilter), ("received_at", RangeDateTimeFilter))
+    list_filter = (TakenFilter, ("node", AutocompleteSelectFilter), ("received_at", TimeRangeFilter))
     list_select_related = ("node",)
     search_fields = ("flagged", "node__hostname")
     id_fields = ("pk", "node")
@@ -363,8 +374,9 @@ class InventoryReportAdmin(FactsAdmin):
 class TopologyGenerationAdmin(FactsAdmin):
     """Every change of every node's units."""
 
+    read_action = "provider.read"
     list_display = ("node", "number", "at", "cause", "report_number")
-    list_filter = (("node", AutocompleteSelectFilter), ("at", RangeDateTimeFilter))
+    list_filter = (("node", AutocompleteSelectFilter), ("at", TimeRangeFilter))
     list_select_related = ("node", "report")
     search_fields = ("cause", "node__hostname")
     ordering = ("-at", "-id")
@@ -401,6 +413,7 @@ class HoldUnitInline(FactsInline):
 class HoldAdmin(FactsAdmin):
     """What is kept for whom, when."""
 
+    read_action = "reservation.read"
     list_display = ("id", "node", "phase", "begins", "ends", "units_held", "kept_for", "topology_gen")
     list_filter = (PhaseFilter, ("node", AutocompleteSelectFilter), ("audience", AutocompleteSelectFilter))
     list_select_related = ("node",)
@@ -442,6 +455,7 @@ class HoldAdmin(FactsAdmin):
 class HoldUnitAdmin(FactsAdmin):
     """Units in holds."""
 
+    read_action = "reservation.read"
     list_display = ("unit", "node", "hold", "released", "pinned_class", "pinned_model", "pinned_gpu_count")
     list_filter = (("node", AutocompleteSelectFilter), ("released", BooleanRadioFilter))
     list_select_related = ("unit", "node", "hold", "pinned_model")
@@ -454,6 +468,7 @@ class HoldUnitAdmin(FactsAdmin):
 class HoldAudienceAdmin(FactsAdmin):
     """Organizations that holds are kept for."""
 
+    read_action = "reservation.read"
     list_display = ("organization", "hold", "node")
     list_filter = (("organization", AutocompleteSelectFilter),)
     list_select_related = ("organization", "hold__node")

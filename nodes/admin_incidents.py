@@ -5,11 +5,12 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from unfold.contrib.filters.admin import AutocompleteSelectFilter, RangeDateTimeFilter
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.decorators import display
 
 from nodes.models import NodeIncident
 from openrelay.console.base import FactsAdmin, LookupFilter
+from openrelay.console.filters import TimeRangeFilter
 
 
 class OpenFilter(LookupFilter):
@@ -40,12 +41,13 @@ class KindFilter(LookupFilter):
 class NodeIncidentAdmin(FactsAdmin):
     """What is wrong with what nodes' agents send: reports that are refused, two hosts with one credential."""
 
+    read_action = "provider.read"
     list_display = ("began_at", "node", "kind", "state", "detail", "last_at", "ended_at")
     list_filter = (
         OpenFilter,
         KindFilter,
         ("node", AutocompleteSelectFilter),
-        ("began_at", RangeDateTimeFilter),
+        ("began_at", TimeRangeFilter),
     )
     list_select_related = ("node",)
     search_fields = ("detail", "node__hostname")

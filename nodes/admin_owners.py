@@ -25,6 +25,7 @@ class TakenAddressFilter(LookupFilter):
 class FabricAdmin(FactsAdmin):
     """InfiniBand fabrics and how full their pools are."""
 
+    read_action = "provider.read"
     list_display = ("name", "slug", "node_count", "address_count", "free_count")
     search_fields = ("name", "slug")
 
@@ -53,6 +54,7 @@ class FabricAdmin(FactsAdmin):
 class FabricAddressAdmin(FactsAdmin):
     """The addresses of fabrics, and who has which."""
 
+    read_action = "provider.read"
     list_display = ("address", "fabric", "node", "holder", "leased_at")
     list_filter = (
         TakenAddressFilter,
@@ -78,6 +80,7 @@ class DecidedFilter(LookupFilter):
 class ProviderApplicationAdmin(FactsAdmin):
     """Organizations that asked to become providers; `manage.py decide_provider` decides."""
 
+    read_action = "provider.read"
     list_display = ("organization", "state", "submitted_at", "submitted_by", "decided_at", "decided_by")
     list_filter = (DecidedFilter, ("organization", AutocompleteSelectFilter))
     list_select_related = ("organization",)

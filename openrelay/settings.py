@@ -12,6 +12,7 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 from django.urls import reverse_lazy
+from django.utils.module_loading import import_string
 
 from openrelay.database.bounded import Connection
 
@@ -279,7 +280,15 @@ WHITENOISE_AUTOREFRESH = False
 
 def _listed(title: str, icon: str, model: str) -> dict[str, Any]:
     """A list in the console's navigation; `model` is "app_model"."""
-    return {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{model}_changelist")}
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(f"admin:{model}_changelist"),
+        # Imported when a page is drawn: no app is loaded yet.
+        "permission": lambda request: import_string("openrelay.console.access.can_view_named")(
+            request, model
+        ),
+    }
 
 
 UNFOLD = {
@@ -319,8 +328,7 @@ UNFOLD = {
                 "items": [
                     {"title": "Overview", "icon": "dashboard", "link": reverse_lazy("admin:index")},
                     {
-                        "title": "Needs review",
-                        "icon": "rule",
+                        **_listed("Needs review", "rule", "reservations_reservation"),
                         "link": reverse_lazy("admin:reservations_reservation_queue"),
                         "active": lambda request: "/review/" in request.path,
                         "badge": "reservations.admin.needs_review_badge",

@@ -11,6 +11,7 @@ from openrelay.console.base import FactsAdmin
 class BeatAdmin(FactsAdmin):
     """The sign of life of the background work."""
 
+    read_action = "audit.read"
     list_display = ("__str__", "at")
     id_fields = ()
 
@@ -19,6 +20,7 @@ class BeatAdmin(FactsAdmin):
 class IdempotencyKeyAdmin(FactsAdmin):
     """Requests whose answer is kept; the answer itself is the organization's own."""
 
+    read_action = "audit.read"
     list_display = ("key", "organization", "created_at")
     list_filter = (("organization", AutocompleteSelectFilter),)
     list_select_related = ("organization",)

@@ -1,17 +1,19 @@
 """The audit log, to look at."""
 
 from django.contrib import admin
-from unfold.contrib.filters.admin import AutocompleteSelectFilter, FieldTextFilter, RangeDateTimeFilter
+from unfold.contrib.filters.admin import AutocompleteSelectFilter, FieldTextFilter
 from unfold.paginator import InfinitePaginator
 
 from openrelay.audit.models import AuditEvent
 from openrelay.console.base import FactsAdmin
+from openrelay.console.filters import TimeRangeFilter
 
 
 @admin.register(AuditEvent)
 class AuditEventAdmin(FactsAdmin):
     """Who did what to which object, the newest first."""
 
+    read_action = "audit.read"
     list_display = (
         "created_at",
         "event",
@@ -28,7 +30,7 @@ class AuditEventAdmin(FactsAdmin):
         ("event", FieldTextFilter),
         ("actor", FieldTextFilter),
         ("target_type", FieldTextFilter),
-        ("created_at", RangeDateTimeFilter),
+        ("created_at", TimeRangeFilter),
     )
     list_select_related = ("organization",)
     search_fields = ("event", "actor", "reason", "request_id")

@@ -16,6 +16,7 @@ from openrelay.identity.admin_decisions import MembershipDecisions, SessionDecis
 from openrelay.identity.models import ApiKey, Membership, Organization, Role, SessionToken, User
 from openrelay.identity.permissions import BUILTIN_ROLES
 from openrelay.identity.roles import builtin
+from openrelay.identity.services.memberships import OPERATORS_ACTION
 from openrelay.ids import parse_id
 
 
@@ -93,6 +94,7 @@ class MembershipInline(FactsInline):
 class OrganizationAdmin(FactsAdmin):
     """Tenants."""
 
+    read_action = "org.read"
     list_display = (
         "name",
         "slug",
@@ -137,6 +139,7 @@ class OrganizationAdmin(FactsAdmin):
 class UserAdmin(FactsAdmin):
     """People."""
 
+    read_action = "member.read"
     list_display = ("email", "full_name", "organization_count", "is_active", "last_login", "created_at")
     list_filter = (("is_active", BooleanRadioFilter),)
     search_fields = ("email", "full_name")
@@ -159,7 +162,9 @@ class UserAdmin(FactsAdmin):
 class MembershipAdmin(FactsAdmin):
     """Who is in which organization, as what."""
 
+    read_action = "member.read"
     readonly_fields = ("decide",)
+    fields_for_action = {"decide": OPERATORS_ACTION}
     list_display = ("user", "organization", "held", "invited_at", "joined_at")
     list_filter = (("organization", AutocompleteSelectFilter), RoleFilter)
     list_select_related = ("user", "organization", "custom_role")
@@ -191,6 +196,7 @@ class MembershipAdmin(FactsAdmin):
 class RoleAdmin(FactsAdmin):
     """Roles that organizations made for themselves."""
 
+    read_action = "role.read"
     list_display = ("name", "organization", "member_count", "permission_count", "updated_at", "created_at")
     list_filter = (("organization", AutocompleteSelectFilter),)
     list_select_related = ("organization",)
@@ -215,6 +221,7 @@ class RoleAdmin(FactsAdmin):
 class ApiKeyAdmin(FactsAdmin):
     """API keys; their secrets are not stored."""
 
+    read_action = "apikey.read"
     list_display = (
         "name",
         "prefix",
@@ -243,7 +250,9 @@ class ApiKeyAdmin(FactsAdmin):
 class SessionTokenAdmin(FactsAdmin):
     """Sessions of people at the API."""
 
+    read_action = "member.read"
     readonly_fields = ("decide",)
+    fields_for_action = {"decide": OPERATORS_ACTION}
     list_display = ("user", "organization", "state", "created_at", "expires_at")
     list_filter = (("organization", AutocompleteSelectFilter), LifeFilter)
     list_select_related = ("user", "organization")

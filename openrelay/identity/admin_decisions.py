@@ -6,7 +6,6 @@ from uuid import UUID
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin import ModelAdmin
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
@@ -14,6 +13,7 @@ from django.utils.html import format_html_join
 
 from openrelay import clock
 from openrelay.clock import Now
+from openrelay.console.base import FactsAdmin
 from openrelay.console.deciding import Decision, decide
 from openrelay.console.forms import ReasonForm
 from openrelay.identity.caller import Caller
@@ -52,11 +52,22 @@ def links_to(pages: dict[str, str], pk: object) -> str:
     return format_html_join(" · ", '<a class="text-link" href="{}">{}</a>', urls)
 
 
-def pages_of(admin: ModelAdmin, views: dict[str, Callable[..., HttpResponse]]) -> list[URLPattern]:
-    """Urls of pages of one object each: `<pk>/<page>/`, named "app_model_page"."""
+def pages_of(
+    admin: FactsAdmin,
+    views: dict[str, Callable[..., HttpResponse]],
+    target: Callable[[UUID], tuple[str, object]],
+) -> list[URLPattern]:
+    """Urls of pages of one object each that need `OPERATORS_ACTION`: `<pk>/<page>/`, named "app_model_page".
+
+    A refused change is noted in the audit log on `target`, a type and an id.
+    """
     label = f"{admin.opts.app_label}_{admin.opts.model_name}"
     return [
-        path(f"<uuid:pk>/{page}/", admin.admin_site.admin_view(view), name=f"{label}_{page}")
+        path(
+            f"<uuid:pk>/{page}/",
+            admin.page(view, action=OPERATORS_ACTION, target=target),
+            name=f"{label}_{page}",
+        )
         for page, view in views.items()
     ]
 
@@ -69,11 +80,11 @@ class MembershipDecisions:
         "identity_membership_remove": "Remove from the organization",
     }
 
-    def __init__(self, admin: ModelAdmin) -> None:
+    def __init__(self, admin: FactsAdmin) -> None:
         self.admin = admin
 
     def urls(self) -> list[URLPattern]:
-        return pages_of(self.admin, {"role": self.role, "remove": self.remove})
+        return pages_of(self.admin, {"role": self.role, "remove": self.remove}, _member)
 
     def role(self, request: HttpRequest, pk: UUID) -> HttpResponse:
         """Another role for a member."""
@@ -149,11 +160,11 @@ class SessionDecisions:
 
     PAGES = {"identity_sessiontoken_end": "End this session"}
 
-    def __init__(self, admin: ModelAdmin) -> None:
+    def __init__(self, admin: FactsAdmin) -> None:
         self.admin = admin
 
     def urls(self) -> list[URLPattern]:
-        return pages_of(self.admin, {"end": self.end})
+        return pages_of(self.admin, {"end": self.end}, lambda pk: ("session", pk))
 
     def end(self, request: HttpRequest, pk: UUID) -> HttpResponse:
         """The end of a session."""
@@ -201,6 +212,12 @@ def _place(pk: UUID) -> Membership | None:
         Membership.objects.select_related("user", "organization", "custom_role").filter(pk=pk).first()
     )
     return found
+
+
+def _member(pk: UUID) -> tuple[str, object]:
+    """What a refusal to decide on a membership is noted on: the member, where there is one."""
+    place = _place(pk)
+    return "member", place.user_id if place else pk
 
 
 def _missing(request: HttpRequest, what: str, model: str) -> HttpResponse:

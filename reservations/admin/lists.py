@@ -8,14 +8,15 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
-from unfold.contrib.filters.admin import AutocompleteSelectFilter, FieldTextFilter, RangeDateTimeFilter
+from unfold.contrib.filters.admin import AutocompleteSelectFilter, FieldTextFilter
 from unfold.decorators import display
-from unfold.views import ChangeList
 
 from nodes.models import HoldAudience, HoldUnit, TopologyGeneration
 from openrelay.clock import Now
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, link, titled
-from reservations.admin.review import ReviewPages
+from openrelay.console.filters import TimeRangeFilter
+from openrelay.console.listing import DeclaredList
+from reservations.admin.review import ACTION, ReviewPages
 from reservations.models import Announcement, Reservation, ReservationManager
 from reservations.querysets import Status
 
@@ -44,6 +45,7 @@ def review_url(pk: object) -> str:
 class ReservationsListed(FactsAdmin):
     """What both lists of reservations share: the computed facts, one query for all rows."""
 
+    read_action = "reservation.read"
     search_fields = (
         "contract_ref",
         "reason",
@@ -111,8 +113,8 @@ class ReservationAdmin(ReservationsListed):
         ("hold__audience", AutocompleteSelectFilter),
         ("managers", AutocompleteSelectFilter),
         ("contract_ref", FieldTextFilter),
-        ("starts_at", RangeDateTimeFilter),
-        ("ends_at", RangeDateTimeFilter),
+        ("starts_at", TimeRangeFilter),
+        ("ends_at", TimeRangeFilter),
     )
     inlines = (AnnouncementInline,)
     readonly_fields = ("status_now", "decide", "units_now", "kept_for", "managed_by", "pinned_to")
@@ -138,11 +140,14 @@ class ReservationAdmin(ReservationsListed):
     def get_urls(self) -> list[URLPattern]:
         pages = ReviewPages(self)
         queue = ReviewQueue(self.model, self.admin_site)
-        guard = self.admin_site.admin_view
         return [
-            path("review/", guard(queue.changelist_view), name="reservations_reservation_queue"),
-            path("<uuid:pk>/review/", guard(pages.show), name="reservations_reservation_review"),
-            path("<uuid:pk>/review/confirm/", guard(pages.confirm), name="reservations_reservation_confirm"),
+            path("review/", self.page(queue.changelist_view), name="reservations_reservation_queue"),
+            path("<uuid:pk>/review/", self.page(pages.show), name="reservations_reservation_review"),
+            path(
+                "<uuid:pk>/review/confirm/",
+                self.page(pages.confirm, action=ACTION),
+                name="reservations_reservation_confirm",
+            ),
             *super().get_urls(),
         ]
 
@@ -175,7 +180,7 @@ class ReservationAdmin(ReservationsListed):
         return f"generation {row.hold.topology_gen}; the node is at {row.hold.node.topology_gen}"
 
 
-class QueueList(ChangeList):
+class QueueList(DeclaredList):
     """The queue's rows lead to where they are decided on."""
 
     def url_for_result(self, result: Any) -> str:
@@ -202,7 +207,7 @@ class ReviewQueue(ReservationsListed):
     )
     ordering = ("since", "pk")
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[DeclaredList]:
         return QueueList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -243,11 +248,12 @@ class ReviewQueue(ReservationsListed):
 class AnnouncementAdmin(FactsAdmin):
     """Steps that the clock or the hardware took, each announced once."""
 
+    read_action = "reservation.read"
     list_display = ("occurred_at", "event", "reservation_link", "node", "key", "announced_at")
     list_display_links = ("occurred_at",)
     list_filter = (
         ("reservation__hold__node", AutocompleteSelectFilter),
-        ("occurred_at", RangeDateTimeFilter),
+        ("occurred_at", TimeRangeFilter),
     )
     list_select_related = ("reservation__hold__node",)
     search_fields = ("event", "reservation__contract_ref", "reservation__hold__node__hostname")
@@ -267,6 +273,7 @@ class AnnouncementAdmin(FactsAdmin):
 class ReservationManagerAdmin(FactsAdmin):
     """Organizations that may release and reclaim on an owner's behalf."""
 
+    read_action = "reservation.read"
     list_display = ("organization", "contract", "node")
     list_filter = (("organization", AutocompleteSelectFilter),)
     list_select_related = ("organization", "reservation__hold__node")

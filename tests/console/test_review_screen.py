@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 from openrelay import clock
 from openrelay.audit.models import AuditEvent
 from reservations.models import Reservation
+from tests import factories
 from tests.console import world as worlds
 from tests.console.conftest import Screen
 from tests.console.world import World
@@ -208,6 +209,8 @@ def test_who_is_not_an_operator_is_refused(screen: Screen, world: World) -> None
 
 def test_an_operator_without_the_right_sees_and_cannot_decide(screen: Screen, world: World) -> None:
     reservation = world.reserve(0, ref="CT-7")
+    role = factories.role(world.platform, world.operator, permissions=["reservation.read"])
+    world.viewer.memberships.update(role="", custom_role=role)
     screen.sign_in(world.viewer)
     screen.open(f"reservations/reservation/{reservation.pk}/review/")
     expect(screen.page.locator("#may-not")).to_contain_text("reservation.manage")

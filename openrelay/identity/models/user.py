@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models.functions import Lower
 from django.utils.functional import cached_property
 
+from openrelay.identity.roles import builtin
 from openrelay.ids import new_id
 
 
@@ -72,14 +73,23 @@ class User(AbstractBaseUser):
         places = self.memberships.filter(organization__is_platform_ops=True, joined_at__isnull=False)
         return places.select_related("custom_role").first()
 
-    # The console shows every model to every operator and changes nothing by itself: a change goes through a
-    # service, which asks for the operator's own action. So Django's per-model permissions have nothing to
-    # add.
+    @cached_property
+    def console_actions(self) -> frozenset[str]:
+        """The actions that this person's role in the platform ops organization gives; none without one."""
+        place = self._operators_place
+        if place is None or not self.is_active:
+            return frozenset()
+        held = place.custom_role.held() if place.custom_role else builtin(place.role)
+        actions: frozenset[str] = held.actions(platform_ops=True)
+        return actions
+
+    # Django's per-model permissions grant nothing. Each page of the console names the action that it needs
+    # (openrelay.console.base), so a page that names none is closed.
     def has_perm(self, perm: str, obj: Any = None) -> bool:
-        return self.is_active and self.is_staff
+        return False
 
     def has_perms(self, perm_list: list[str], obj: Any = None) -> bool:
-        return self.is_active and self.is_staff
+        return False
 
     def has_module_perms(self, app_label: str) -> bool:
-        return self.is_active and self.is_staff
+        return False
