@@ -12,8 +12,9 @@ register = template.Library()
 
 
 @register.simple_tag(takes_context=True)
-def page_link(context: Any, model: str, pk: object, text: object) -> str:
+def page_link(context: Any, model: str, pk: object, *texts: object) -> str:
     """A link to the page of an object of `model` ("app_model"), or its text for who may not open it."""
+    text = " ".join(map(str, texts))
     if not can_view_named(context["request"], model):
         return format_html("<bdi>{}</bdi>", text)
     return format_html('<a href="{}"><bdi>{}</bdi></a>', reverse(f"admin:{model}_change", args=[pk]), text)
