@@ -16,6 +16,7 @@ from unfold.decorators import display
 from compute import admin_guests as _guests  # noqa: F401  (registers its own)
 from compute import admin_money as _money  # noqa: F401  (registers its own)
 from compute import states
+from compute.admin_agents import PAGES, AgentDecisions
 from compute.models import (
     AgentState,
     Claim,
@@ -29,11 +30,13 @@ from compute.models import (
     WorkloadSshKey,
 )
 from compute.services.teardown import close_occupancy_by_override
+from nodes.services.enrolment import OPERATORS_ACTION
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, link, titled
 from openrelay.console.caller import decider
 from openrelay.console.filters import TimeRangeFilter
 from openrelay.console.forms import ReasonForm
 from openrelay.errors import ApiError
+from openrelay.identity.admin_decisions import links_to
 
 #: What an operator needs to close the occupancies of a run whose agent does not report.
 OVERRIDE_ACTION = "compute.operate"
@@ -390,6 +393,15 @@ class AgentStateAdmin(FactsAdmin):
     list_select_related = ("node",)
     search_fields = ("node__hostname", "flag")
     ordering = ("-last_report_at",)
+    readonly_fields = ("decide",)
+    fields_for_action = {"decide": OPERATORS_ACTION}
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*AgentDecisions(self).urls(), *super().get_urls()]
+
+    @display(description="decide")
+    def decide(self, row: Any) -> str:
+        return links_to(PAGES, row.pk)
 
     @display(description="reports", label={**STATUS_COLOURS, "as expected": "success"})
     def state(self, row: Any) -> str:

@@ -7,7 +7,16 @@ from uuid import UUID
 
 from celery import shared_task
 
-from compute.services import account_stops, balances, draining, interruption, offering, stuck, teardown
+from compute.services import (
+    account_stops,
+    balances,
+    draining,
+    interruption,
+    offering,
+    retired,
+    stuck,
+    teardown,
+)
 from openrelay.errors import TryAgain
 
 log = logging.getLogger(__name__)
@@ -80,6 +89,12 @@ def remove_leaving_node(node_id: str) -> None:
 def sweep_leaving_nodes() -> None:
     """Remove every node whose announced end has come."""
     _each(draining.due_node_ids(), draining.remove_due)
+
+
+@shared_task(name="compute.sweep_retired_nodes")
+def sweep_retired_nodes() -> None:
+    """Revoke the credentials of removed nodes whose agents have nothing left to confirm."""
+    _each(retired.retired_node_ids(), retired.revoke_retired)
 
 
 @shared_task(name="compute.refresh_offers")

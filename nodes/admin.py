@@ -6,11 +6,13 @@ from django.contrib import admin
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import F, OuterRef, QuerySet
 from django.http import HttpRequest
+from django.urls import URLPattern
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, BooleanRadioFilter
 from unfold.decorators import display
 
 from nodes import admin_incidents as _incidents  # noqa: F401  (registers its own)
 from nodes import admin_owners as _owners  # noqa: F401  (registers its own)
+from nodes.admin_decisions import NodeDecisions
 from nodes.models import (
     AgentEpoch,
     Gpu,
@@ -28,9 +30,11 @@ from nodes.models import (
     TopologyGeneration,
 )
 from nodes.querysets import NodeStatus, Phase
+from nodes.services.enrolment import OPERATORS_ACTION
 from openrelay.clock import Now
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, count_of
 from openrelay.console.filters import TimeRangeFilter
+from openrelay.identity.admin_decisions import links_to
 
 
 class StatusFilter(LookupFilter):
@@ -137,7 +141,16 @@ class NodeAdmin(FactsAdmin):
     search_fields = ("hostname", "organization__name", "location__name")
     id_fields = ("pk", "organization")
     exclude = ("inventory_digest",)
+    readonly_fields = ("decide",)
+    fields_for_action = {"decide": OPERATORS_ACTION}
     inlines = (UnitInline, GenerationInline)
+
+    def get_urls(self) -> list[URLPattern]:
+        return [*NodeDecisions(self).urls(), *super().get_urls()]
+
+    @display(description="decide")
+    def decide(self, row: Any) -> str:
+        return links_to(NodeDecisions.PAGES, row.pk)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
@@ -212,7 +225,7 @@ class AgentEpochAdmin(FactsAdmin):
 
 @admin.register(InventoryState)
 class InventoryStateAdmin(FactsAdmin):
-    """The order of nodes' inventory reports; `manage.py reset_node_agent` forgets it."""
+    """The order of nodes' inventory reports; the node's page lets it be forgotten."""
 
     read_action = "provider.read"
     list_display = ("node", "epoch", "last_report_at", "doubted_since", "doubted_sequence")

@@ -37,6 +37,7 @@ app.conf.beat_schedule = {
     **every(30, "compute.sweep_stuck"),
     **every(5, "compute.sweep_lost_nodes"),
     **every(5, "compute.sweep_leaving_nodes"),
+    **every(300, "compute.sweep_retired_nodes"),
     **every(60, "compute.sweep_interrupted"),
     **every(30, "compute.sweep_accounts"),
     **every(10, "compute.refresh_offers"),

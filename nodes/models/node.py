@@ -134,5 +134,10 @@ class NodeCredential(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
 
+    class Meta:
+        indexes = [
+            models.Index(fields=["node"], condition=models.Q(revoked_at=None), name="node_credential_live"),
+        ]
+
     def __str__(self) -> str:
         return f"{self.prefix}…"

@@ -4,15 +4,18 @@ from typing import Final
 from uuid import UUID
 
 from nodes.models import Location, Node, NodeCredential, NodeHeartbeat
-from nodes.services.locking import LockedNode, locked
+from nodes.services.locking import LockedNode, locked, locked_for
 from nodes.services.owner import require_enrolled
 from openrelay import canonical
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Invalid
+from openrelay.errors import Invalid, NotFound
 from openrelay.identity import secrets
+from openrelay.identity.caller import Caller
 
 # How long an interruptible node announces its end before it, unless its token says otherwise.
 DEFAULT_NOTICE_SECONDS: Final = 30
+#: What an operator must hold to decide on nodes and their agents.
+OPERATORS_ACTION: Final = "provider.write"
 
 
 def enrol(
@@ -75,7 +78,7 @@ def revoke_credentials(*, actor: Actor, node_id: UUID, reason: str) -> int:
     """
     _require_reason(reason)
     with locked(node_id) as held:
-        return _revoke(held, actor, reason)
+        return revoke_all(held, actor=actor, reason=reason)
 
 
 def reissue_credential(*, actor: Actor, node_id: UUID, reason: str) -> str:
@@ -87,8 +90,38 @@ def reissue_credential(*, actor: Actor, node_id: UUID, reason: str) -> str:
     _require_reason(reason)
     with locked(node_id) as held:
         require_enrolled(held)
-        _revoke(held, actor, reason)
+        revoke_all(held, actor=actor, reason=reason)
         return issue_credential(actor=actor, node=held.node)
+
+
+def reissue_credential_as_operator(*, caller: Caller, node_id: UUID, reason: str) -> str:
+    """The same as `reissue_credential`, for an operator.
+
+    Raises also NotFound for who is not an operator with provider.write.
+    """
+    _require_reason(reason)
+    with locked_for(node_id, caller) as (held, caller):
+        require_operator(caller)
+        require_enrolled(held)
+        revoke_all(held, actor=caller.actor, reason=reason)
+        return issue_credential(actor=caller.actor, node=held.node)
+
+
+def revoke_credentials_as_operator(*, caller: Caller, node_id: UUID, reason: str) -> int:
+    """The same as `revoke_credentials`, for an operator.
+
+    Raises also NotFound for who is not an operator with provider.write.
+    """
+    _require_reason(reason)
+    with locked_for(node_id, caller) as (held, caller):
+        require_operator(caller)
+        return revoke_all(held, actor=caller.actor, reason=reason)
+
+
+def require_operator(caller: Caller) -> None:
+    """Raise NotFound for who is not an operator with the action that decisions on nodes need."""
+    if not caller.operates(OPERATORS_ACTION):
+        raise NotFound()
 
 
 def _require_reason(reason: str) -> None:
@@ -96,7 +129,8 @@ def _require_reason(reason: str) -> None:
         raise Invalid("reason must not be empty: say why the credentials are revoked.")
 
 
-def _revoke(held: LockedNode, actor: Actor, reason: str) -> int:
+def revoke_all(held: LockedNode, *, actor: Actor, reason: str) -> int:
+    """Revoke the credentials of a locked node that are not revoked yet; returns how many there were."""
     rows = NodeCredential.objects.filter(node=held.node, revoked_at=None)
     prefixes = sorted(rows.values_list("prefix", flat=True))
     if not prefixes:

@@ -9,6 +9,8 @@ from django.contrib import messages
 from django.contrib.admin import ModelAdmin
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.utils.cache import add_never_cache_headers
+from django.views.decorators.debug import sensitive_variables
 
 from openrelay.console.base import titled
 from openrelay.console.caller import decider
@@ -24,6 +26,8 @@ class Decision:
 
     `take` gets the caller and the form's fields. `target_type` and `target_id` are what a refusal is noted
     on. Without `effects` there is nothing to decide, and `question` says why.
+
+    A secret that `take` returns is shown once, on the page that answers, and kept nowhere.
     """
 
     title: str
@@ -33,12 +37,13 @@ class Decision:
     action: str
     target_type: str
     target_id: object
-    take: Callable[[Caller, Fields], None]
+    take: Callable[[Caller, Fields], str | None]
     done: str
     back_url: str
     done_url: str
 
 
+@sensitive_variables("secret")
 def decide(request: HttpRequest, shown_by: ModelAdmin, decision: Decision, form: forms.Form) -> HttpResponse:
     """GET: what would happen, and the form that asks for the reason. POST: do it, or say why not."""
     if request.method not in ("GET", "HEAD", "POST"):
@@ -49,10 +54,12 @@ def decide(request: HttpRequest, shown_by: ModelAdmin, decision: Decision, form:
             with decider(
                 request, decision.action, target_type=decision.target_type, target_id=decision.target_id
             ) as caller:
-                decision.take(caller, form.cleaned_data)
+                secret = decision.take(caller, form.cleaned_data)
         except ApiError as refusal:
             error = refusal
         else:
+            if secret is not None:
+                return _shown_once(request, shown_by, decision, secret)
             messages.success(request, decision.done)
             return HttpResponseRedirect(decision.done_url)
     context = {
@@ -65,3 +72,17 @@ def decide(request: HttpRequest, shown_by: ModelAdmin, decision: Decision, form:
     }
     status = error.status if error else 400 if form.errors else 200
     return TemplateResponse(request, "console/decide.html", context, status=status)
+
+
+@sensitive_variables("secret", "context")
+def _shown_once(request: HttpRequest, shown_by: ModelAdmin, decision: Decision, secret: str) -> HttpResponse:
+    context = {
+        **shown_by.admin_site.each_context(request),
+        "opts": titled(shown_by.opts, decision.title),
+        "title": decision.title,
+        "decision": decision,
+        "secret": secret,
+    }
+    response = TemplateResponse(request, "console/shown_once.html", context)
+    add_never_cache_headers(response)
+    return response

@@ -56,8 +56,9 @@ def pages_of(
     admin: FactsAdmin,
     views: dict[str, Callable[..., HttpResponse]],
     target: Callable[[UUID], tuple[str, object]],
+    action: str = OPERATORS_ACTION,
 ) -> list[URLPattern]:
-    """Urls of pages of one object each that need `OPERATORS_ACTION`: `<pk>/<page>/`, named "app_model_page".
+    """Urls of pages of one object each that need `action`: `<pk>/<page>/`, named "app_model_page".
 
     A refused change is noted in the audit log on `target`, a type and an id.
     """
@@ -65,7 +66,7 @@ def pages_of(
     return [
         path(
             f"<uuid:pk>/{page}/",
-            admin.page(view, action=OPERATORS_ACTION, target=target),
+            admin.page(view, action=action, target=target),
             name=f"{label}_{page}",
         )
         for page, view in views.items()

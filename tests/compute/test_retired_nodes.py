@@ -1,0 +1,93 @@
+"""Credentials of removed nodes: they serve until the agent has heard of it and confirmed its guests gone."""
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from compute import tasks
+from compute.services import retired, teardown
+from nodes.models import NodeCredential
+from nodes.services.enrolment import enrol, issue_credential
+from openrelay.audit.models import AuditEvent
+from openrelay.audit.services.record import OPERATOR
+from openrelay.celery import app
+from tests import factories
+from tests.compute.conftest import World, run_of
+
+pytestmark = pytest.mark.django_db
+
+
+def remove(world: World) -> None:
+    path = f"/v1/orgs/{world.provider.pk}/provider/nodes/{world.node.pk}"
+    answer = world.client(world.provider).patch(path, {"status": "removed"})
+    assert answer.status_code == 200, answer.content
+
+
+def revocations() -> list[AuditEvent]:
+    return list(AuditEvent.objects.filter(event="node.credentials_revoked"))
+
+
+def status(world: World) -> int:
+    return int(world.agent().get("/v1/agent/work").status_code)
+
+
+def test_a_removed_nodes_credentials_are_revoked_once_after_an_hour(world: World, clock: Any) -> None:
+    other = factories.credential(world.node)
+    assert status(world) == 200
+    remove(world)
+    clock.advance(3500)
+    tasks.sweep_retired_nodes()
+    assert (status(world), revocations()) == (200, [])
+    clock.advance(200)
+    for _ in range(2):
+        tasks.sweep_retired_nodes()
+    assert status(world) == 401
+    (event,) = revocations()
+    assert (event.actor, event.organization_id) == ("system", world.provider.pk)
+    prefixes = NodeCredential.objects.filter(node=world.node).values_list("prefix", flat=True)
+    assert event.before == {"prefixes": sorted(prefixes)}
+    assert other[:10] in event.before["prefixes"]
+
+
+def test_an_agent_that_has_guests_to_confirm_keeps_its_credential(world: World, clock: Any) -> None:
+    vm = world.running(world.buyer)
+    remove(world)
+    clock.advance(7200)
+    tasks.sweep_retired_nodes()
+    assert not retired.revoke_retired(world.node.pk)
+    assert world.work()[str(vm.pk)]["desired"] == "gone"
+    world.says((vm, "gone"))
+    tasks.sweep_retired_nodes()
+    assert (status(world), len(revocations())) == (401, 1)
+
+
+def test_an_operators_word_for_the_last_guest_ends_the_credential_too(world: World, clock: Any) -> None:
+    vm = world.running(world.buyer)
+    remove(world)
+    clock.advance(7200)
+    teardown.close_occupancy_by_override(
+        caller=factories.operator(), run_id=run_of(vm), reason="host was scrapped"
+    )
+    tasks.sweep_retired_nodes()
+    assert status(world) == 401
+
+
+def test_nodes_that_are_there_and_nodes_enrolled_again_keep_theirs(world: World, clock: Any) -> None:
+    assert status(world) == 200
+    clock.advance(7200)
+    assert not retired.revoke_retired(world.node.pk)
+    remove(world)
+    clock.advance(7200)
+    again = enrol(actor=OPERATOR, organization_id=world.provider.pk, hostname=world.node.hostname)
+    issue_credential(actor=OPERATOR, node=again)
+    tasks.sweep_retired_nodes()
+    assert NodeCredential.objects.filter(node=again, revoked_at=None).count() == 1
+    assert [event.target_id for event in revocations()] == [str(world.node.pk)]
+
+
+def test_the_sweep_is_scheduled_and_finds_credentials_by_index() -> None:
+    assert tasks.sweep_retired_nodes.name in {entry["task"] for entry in app.conf.beat_schedule.values()}
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+    assert "node_credential_live" in NodeCredential.objects.filter(revoked_at=None).order_by().explain()
