@@ -35,7 +35,7 @@ def fetchone(statement: str, params: Sequence[Any]) -> tuple[Any, ...] | None:
     if connection.in_atomic_block:
         return _plainly(statement, params)
     name = str(connection.settings_dict["NAME"])
-    # Whoever has the kept connection has it for less than a millisecond, or it hangs.
+    # A caller has the kept connection for less than a millisecond, or it hangs.
     if not _lock.acquire(timeout=_PATIENCE_SECONDS):
         return _plainly(statement, params)
     try:

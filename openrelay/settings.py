@@ -457,9 +457,9 @@ TEARDOWN_OVERDUE_SECONDS = env.int("TEARDOWN_OVERDUE_SECONDS", default=120)
 DEPLOY_OVERDUE_SECONDS = env.int("DEPLOY_OVERDUE_SECONDS", default=900)
 # A balance that lasts for less than so many hours at the present rate is low.
 BALANCE_LOW_HOURS = env.int("BALANCE_LOW_HOURS", default=24)
-# What is billed is stopped so many minutes after its organization was told that its balance is used up.
+# Billed workloads are stopped so many minutes after their organization was told that its balance is used up.
 BALANCE_GRACE_MINUTES = env.int("BALANCE_GRACE_MINUTES", default=60)
-# What runs for an organization is stopped so many minutes after its account was suspended.
+# An organization's workloads are stopped so many minutes after its account was suspended.
 SUSPENSION_GRACE_MINUTES = env.int("SUSPENSION_GRACE_MINUTES", default=60)
 CPU_VMS_BESIDE_FREE_GPUS = env.bool("CPU_VMS_BESIDE_FREE_GPUS", default=True)
 # Where guests are reached by SSH, each by its handle as the user name.

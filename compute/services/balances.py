@@ -1,6 +1,6 @@
 """Telling organizations that their balance is low or used up: once each time it comes to be so.
 
-What was told is a fact of the organization, with its time, and the grace period before its workloads are
+Each notice is a fact of the organization, with its time, and the grace period before its workloads are
 stopped begins then. So nobody is stopped who was not told before, however late the sweep runs.
 """
 
@@ -20,7 +20,7 @@ from openrelay.identity.models import Organization
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What an organization has left, in cents, and what it spends an hour."""
+    """The cents that an organization has left, and the cents that it spends an hour."""
 
     left_cents: int
     cents_per_hour: int
@@ -38,7 +38,7 @@ class Balance:
 
 
 def balance_of(organization: Organization) -> Balance | None:
-    """What the organization has left now; None where nobody has set its balance."""
+    """The cents that the organization has left now; None where nobody has set its balance."""
     if organization.balance_cents is None:
         return None
     by_all = spent(organization.pk)

@@ -312,7 +312,7 @@ def _bring(row: GpuUnit | Gpu, **facts: Any) -> None:
 
 
 def topology_changes(units: Mapping[str, GpuUnit], reported: list[dict[str, Any]]) -> list[str]:
-    """What of a report is a change of topology, in words. `units` has the node's units by address."""
+    """The changes of topology in a report, in words. `units` has the node's units by address."""
     causes = []
     for data in reported:
         unit = units.get(data["address"])

@@ -216,7 +216,7 @@ def _place(pk: UUID) -> Membership | None:
 
 
 def _member(pk: UUID) -> tuple[str, object]:
-    """What a refusal to decide on a membership is noted on: the member, where there is one."""
+    """The target on which a refused decision on a membership is noted: the member, where there is one."""
     place = _place(pk)
     return "member", place.user_id if place else pk
 

@@ -72,7 +72,7 @@ def test_parsing_is_linear(name: str) -> None:
     check(lambda: refused(BODIES[name]), name)
 
 
-# What a field may be given instead of what it takes: each of about the size of a plain body.
+# Wrong values for a field, each of about the size of a plain body.
 VALUES: dict[str, Any] = {
     "numbers": [0] * (SIZE // 2),
     "strings": ["x"] * (SIZE // 4),

@@ -1,4 +1,4 @@
-"""What repeats itself is one event a minute that carries its number, in a bounded number of rows."""
+"""Equal events within a minute become one that carries their number, in a bounded number of rows."""
 
 from typing import Any
 

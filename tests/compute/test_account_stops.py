@@ -1,4 +1,4 @@
-"""What runs for an organization whose balance is used up, or whose account is suspended, is stopped."""
+"""Workloads of an organization with a used-up balance or a suspended account are stopped."""
 
 import datetime as dt
 from typing import Any

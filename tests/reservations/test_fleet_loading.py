@@ -296,7 +296,7 @@ def test_a_load_that_would_send_a_reservation_to_review_stops(tmp_path: Path) ->
     assert f"nodes[1] b: reservation {found.pk} (active, contract C-7)" in str(raised.value)
     assert "--yes" in str(raised.value)
     assert (facts(), statuses()) == (before, ["active"])
-    # What is in review already is not sent there, and needs no consent.
+    # A reservation that is in review already needs no consent.
     call_command("load_fleet", saved(tmp_path, data), "--yes")
     assert statuses() == ["needs-review"]
     data["nodes"][1]["inventory"]["units"].append(unit(3))

@@ -1,4 +1,4 @@
-"""What one client may hold of the web server: slow senders, idle connections, slow readers, sizes."""
+"""The limits on one client of the web server: slow senders, idle connections, slow readers, sizes."""
 
 import json
 import os
