@@ -14,6 +14,7 @@ from openrelay.identity.models import ApiKey
 from openrelay.identity.permissions import PERMISSIONS
 from openrelay.identity.services.memberships import add_member, change_role, remove_member
 from openrelay.ids import new_id
+from tests import factories
 from tests.identity.factories import Person, bearer, make_key, make_org, make_person, sdk_client
 from tests.support.travel import Clock
 
@@ -286,6 +287,7 @@ def test_the_catalog_holds_together(sdk: ModuleType) -> None:
 
 def test_effective_access_of_oneself_and_of_others(sdk: ModuleType) -> None:
     person = make_person()
+    factories.user(person.organization)
     viewer = make_person(person.organization, role="viewer")
     made = create(sdk, person, permissions=["compute.read", "webhook.read"], restrictions={"models": ["m"]})
     mine = call(sdk, "access.get_effective_access", person.token)
@@ -324,6 +326,7 @@ def test_effective_access_of_oneself_and_of_others(sdk: ModuleType) -> None:
 
 def test_a_check_says_what_decides(sdk: ModuleType) -> None:
     person = make_person()
+    factories.user(person.organization)
     made = create(
         sdk,
         person,

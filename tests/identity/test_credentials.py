@@ -19,6 +19,7 @@ from openrelay.identity.services.callers import authenticate, forget_keys, rerea
 from openrelay.identity.services.keys import Restrictions, create_key, revoke_key
 from openrelay.identity.services.memberships import add_member, change_role, remove_member
 from openrelay.identity.services.sessions import mint_session, revoke_session
+from tests import factories
 from tests.identity.factories import bearer, make_key, make_org, make_person, make_user, sign_in
 from tests.support.travel import Clock
 
@@ -208,6 +209,7 @@ def test_an_unknown_address_passes_no_restriction(client: Client, settings: Any,
 
 def test_a_key_follows_its_makers_role_and_ends_with_their_membership() -> None:
     person = make_person()
+    factories.user(person.organization)
     _, secret = create_key(
         caller=caller_of(person.token), name="k", permissions=["compute.write", "audit.read"]
     )
@@ -248,6 +250,7 @@ def test_what_changes_a_makers_place_shows_in_their_keys_at_once(
 ) -> None:
     remember_for(monkeypatch, 600)
     person = make_person()
+    factories.user(person.organization)
     with django_capture_on_commit_callbacks(execute=True):
         _, secret = create_key(caller=caller_of(person.token), name="k", permissions=["compute.write"])
     where = {"user_id": person.user.id, "organization_id": person.organization.id}
@@ -294,6 +297,7 @@ def test_last_use_is_written_once_a_minute(clock: Clock, django_assert_num_queri
 
 def test_reread_sees_what_changed_in_one_query(clock: Clock, django_assert_num_queries: object) -> None:
     person = make_person()
+    factories.user(person.organization)
     _, secret = make_key(person.organization)
     by_key, by_session = caller_of(secret), caller_of(person.token)
     at = clock.freeze()
