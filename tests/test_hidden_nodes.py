@@ -177,7 +177,7 @@ def test_no_malformed_id_is_told_from_another(fleet: Fleet, reservation: dict[st
     for each in (asker, operator):
         each.ask("GET", "/v1/whoami")
     for route in UNDER_NODES:
-        body = b"" if route.method == "GET" else b'{"unitIds": ["a"], "allowedOrgIds": ["b"]}'
+        body = b"" if route.method == "GET" else b'{"unitIds": ["0000:05:00.0"], "allowedOrgIds": ["b"]}'
         if route.operation == "update_node_reservation":
             body = b'{"endsAt": null}'
         for each in (asker, operator):

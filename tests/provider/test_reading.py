@@ -156,7 +156,7 @@ def test_a_failed_gpu_is_withdrawn_and_shown_and_its_workload_runs_on(world: Wor
     assert shown[address]["claimedBy"] == f"vm:{vm.pk}"
     world.terminate(world.buyer, vm)
     world.says((vm, "gone"))
-    refused(world.ask(world.buyer, gpuCount=8), 503, "INSUFFICIENT_GPU_CAPACITY", "7")
+    refused(world.ask(world.buyer, gpuCount=8), 400, "GPU_COUNT_NOT_ALLOCATABLE", "7.")
     with pytest.raises(Invalid, match=address):
         world.reserve(number)
     factories.inventory(world.node, [factories.unit_report(n) for n in range(8)])
