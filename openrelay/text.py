@@ -6,6 +6,7 @@ that shows nothing, and no space but the plain one. A free text may have line br
 zero-width joiner is kept between two characters that are not ASCII: Persian, Indic scripts and emoji need it.
 """
 
+import argparse
 import unicodedata
 from typing import Final
 
@@ -33,6 +34,13 @@ def require_name(field: str, text: str) -> None:
     """Refuse a name with characters that it may not have. Raises Invalid (VALIDATION_ERROR)."""
     if fault := fault_of_name(text):
         raise Invalid(f"{field} {fault}.")
+
+
+def text_argument(text: str) -> str:
+    """A free text as the type of a command's argument."""
+    if fault := fault_of_text(text):
+        raise argparse.ArgumentTypeError(f"the text {fault}")
+    return text
 
 
 def _fault(text: str, *, breaks: bool) -> str:

@@ -11,6 +11,7 @@ from nodes.services.locking import LockedNode, locked
 from openrelay import canonical, clock
 from openrelay.audit.services.record import Actor, record
 from openrelay.errors import Invalid
+from openrelay.text import require_name
 
 # A pool is written out, an address a row.
 MOST_ADDRESSES = 65_536
@@ -20,9 +21,10 @@ def set_fabric(slug: str, *, name: str, networks: Iterable[str], actor: Actor) -
     """Make the fabric, or name it anew, and add what is missing of `networks` (CIDR) to its pool.
 
     Addresses are never taken away, for a guest may have them. Raises Invalid for what is no network, or too
-    large a one.
+    large a one, and for a name with characters that cannot be seen.
     """
     slug = require_slug(slug)
+    require_name("name", name)
     wanted: list[str] = []
     for network in networks:
         if fault := canonical.network_fault(network):

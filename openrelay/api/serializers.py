@@ -22,8 +22,12 @@ from openrelay.text import fault_of_name, fault_of_text
 MOST_FAULTS: Final = 5
 # Also half a surrogate pair, which is no character and cannot be stored.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-# A terminal's escape sequences, single control characters, and half a surrogate pair.
-_UNSHOWN = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+# A terminal's escape sequences, single control characters, half a surrogate pair, and characters that change
+# the direction of the text beside them or show nothing. Joiners stay: scripts need them.
+_UNSHOWN = re.compile(
+    r"(?:\x1b\[|\x9b)[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
+    r"|[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
+)
 _RFC3339 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
@@ -104,8 +108,9 @@ class FreeTextField(StrictCharField):
 
 class ToldField(StrictCharField):
     """What a program passes on that somebody else wrote, such as a driver's message: terminals' escape
-    sequences and other control characters but tab and newline are left out. What is longer than `max_length`
-    is cut, unless the program is to do that itself: nothing of it is a reason to refuse all else it says.
+    sequences, other control characters but tab and newline, and characters that change the direction of text
+    or show nothing are left out. What is longer than `max_length` is cut, unless the program is to do that
+    itself: nothing of it is a reason to refuse all else it says.
     """
 
     def __init__(self, *, cut: bool = True, **kwargs: Any) -> None:

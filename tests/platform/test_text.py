@@ -1,12 +1,15 @@
 """Names and texts have no characters that cannot be seen."""
 
+from argparse import ArgumentTypeError
 from typing import Any
 
 import pytest
+from django.core.management import get_commands, load_command_class
 from django.test import Client
 
+from nodes.services.fabrics import set_fabric
 from openrelay.api.schema.book import book
-from openrelay.api.serializers import FreeTextField, NameField
+from openrelay.api.serializers import FreeTextField, NameField, ToldField
 from openrelay.audit.services.record import OPERATOR
 from openrelay.console.forms import ReasonForm
 from openrelay.errors import Invalid
@@ -117,3 +120,42 @@ def test_the_console_refuses_it_in_a_reason() -> None:
     assert not form.is_valid()
     assert "cannot be seen" in str(form.errors)
     assert ReasonForm({"reason": "one\ntwo"}).is_valid()
+
+
+@pytest.mark.django_db
+def test_a_fabric_is_not_given_such_a_name() -> None:
+    with pytest.raises(Invalid, match=r"^name has a character that cannot be seen at position 4: U\+202E"):
+        set_fabric("ib-1", name="ib1\u202e", networks=[], actor=OPERATOR)
+
+
+def commands_that_take_text() -> list[tuple[str, str]]:
+    """Each command of the product with an option that takes free text or a name."""
+    return [
+        (command, option)
+        for command, app in get_commands().items()
+        if isinstance(app, str) and app.split(".")[0] in ("openrelay", "nodes", "compute", "reservations")
+        for option in load_command_class(app, command)
+        .create_parser("manage.py", command)
+        ._option_string_actions
+        if option in ("--reason", "--note")
+    ]
+
+
+@pytest.mark.parametrize(("command", "option"), commands_that_take_text())
+def test_commands_refuse_it_in_a_reason(command: str, option: str) -> None:
+    parser = load_command_class(get_commands()[command], command).create_parser("manage.py", command)
+    read = parser._option_string_actions[option].type or str
+    with pytest.raises(ArgumentTypeError, match="cannot be seen"):
+        read("because\u202e")
+    assert read("first\nsecond") == "first\nsecond"
+
+
+@pytest.mark.parametrize(
+    "character", ["\u202e", "\u2066", "\u200f", "\u200b", "\u2028", "\ufeff", "\x9b", "\x1b"]
+)
+def test_what_a_host_passes_on_is_kept_without_it(character: str) -> None:
+    assert ToldField().run_validation(f"card failed{character}") == "card failed"
+
+
+def test_what_a_host_passes_on_keeps_lines_and_joiners() -> None:
+    assert ToldField().run_validation("first\n\tsecond می‌خواهم") == "first\n\tsecond می‌خواهم"

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from compute.services.agent_reset import reset_agent
 from openrelay.audit.actor import OPERATOR
 from openrelay.errors import ApiError
+from openrelay.text import text_argument
 
 
 class Command(BaseCommand):
@@ -15,7 +16,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("node_id", type=UUID)
-        parser.add_argument("--reason", required=True, help="why, for the audit log")
+        parser.add_argument("--reason", type=text_argument, required=True, help="why, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

@@ -9,6 +9,7 @@ from nodes.services.applications import decide
 from openrelay.audit.actor import OPERATOR
 from openrelay.canonical import slug_argument
 from openrelay.errors import ApiError
+from openrelay.text import text_argument
 
 
 class Command(BaseCommand):
@@ -17,7 +18,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("slug", type=slug_argument, help="the organization's slug")
         parser.add_argument("decision", choices=["approve", "reject"])
-        parser.add_argument("--reason", default="", help="why, for the audit log")
+        parser.add_argument("--reason", type=text_argument, default="", help="why, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
         pending = ProviderApplication.objects.filter(

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from nodes.services.enrolment import reissue_credential, revoke_credentials
 from openrelay.audit.actor import OPERATOR
 from openrelay.errors import ApiError
+from openrelay.text import text_argument
 
 
 class Command(BaseCommand):
@@ -16,7 +17,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("action", choices=["reissue", "revoke"])
         parser.add_argument("node_id", type=UUID)
-        parser.add_argument("--reason", required=True, help="why, for the audit log")
+        parser.add_argument("--reason", type=text_argument, required=True, help="why, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
         node_id, reason = options["node_id"], options["reason"]

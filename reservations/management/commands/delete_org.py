@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from openrelay.audit.actor import OPERATOR
 from openrelay.errors import ApiError
 from openrelay.identity.models import Organization
+from openrelay.text import text_argument
 from reservations.services.org_deletion import delete_organization_as
 
 
@@ -18,7 +19,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("slug", help="the organization's slug")
-        parser.add_argument("--reason", default="", help="kept in the audit log")
+        parser.add_argument("--reason", type=text_argument, default="", help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

@@ -9,6 +9,7 @@ from openrelay.canonical import slug_argument
 from openrelay.errors import NotFound
 from openrelay.identity.models import Organization, User
 from openrelay.identity.services.memberships import remove_member
+from openrelay.text import text_argument
 
 
 class Command(BaseCommand):
@@ -19,7 +20,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("email")
         parser.add_argument("org", type=slug_argument, help="the organization's slug")
-        parser.add_argument("--reason", default="", help="why, for the audit log")
+        parser.add_argument("--reason", type=text_argument, default="", help="why, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
