@@ -31,10 +31,13 @@ _MODELS = f"(SELECT id FROM nodes_gpumodel WHERE slug ~ '^model-[0-9]+-[0-9]+$')
 _HOLDS = "(SELECT id FROM nodes_hold WHERE lower(term) BETWEEN now() AND now() + interval '5 days')"
 _LATER = "n * interval '9 days'"
 _TERM = f"tstzrange(lower(term) + {_LATER}, upper(term) + {_LATER})"
-_UNIT = "'000b' || lpad(to_hex(('x' || substr(address, 5, 4))::bit(16)::int + n * 16), 4, '0') || ':00:00.0'"
+_NUMBER = "(('x' || substr(address, 9, 2))::bit(8)::int + n * 16)"
+_UNIT = (
+    f"'000b:' || lpad(to_hex({_NUMBER} / 32), 2, '0') || ':' || lpad(to_hex({_NUMBER} % 32), 2, '0') || '.0'"
+)
 
 _NODE = "md5((SELECT id FROM nodes_node WHERE hostname = 'many-{}-0') || ':' || n)::uuid"
-_UNITS = f"address LIKE '000a%' AND n < {FEWER // FEW}"
+_UNITS = f"address LIKE '000a:%' AND n < {FEWER // FEW}"
 
 # Rows to copy: their table, which of them, the columns that name a copied row, and what else has to differ.
 COPIES: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
