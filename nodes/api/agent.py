@@ -101,8 +101,8 @@ class AgentView(OperationView):
             self.return_from_silence()
         hear(self.node, level=int(level), version=version)
 
-    def handle_exception(self, exc: Exception) -> Response:
-        response = super().handle_exception(exc)
+    def after_refusal(self, response: Response) -> None:
+        """Note a report that could not be read."""
         caller: Caller | None = getattr(self.request, "caller", None)
         if self.incident_kind and caller is not None and response.data.get("code") in _UNREADABLE:
             note_refused(
@@ -113,7 +113,6 @@ class AgentView(OperationView):
                 error=response.data["error"],
                 actor=caller.actor,
             )
-        return response
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Response:
         if self.incident_kind and response.status_code == status.HTTP_200_OK and self.node.open_incidents:

@@ -175,7 +175,11 @@ class OperationView(APIView):
             response.status_code, response.data.get("code")
         ):
             self._audit_refusal(response)
+        self.after_refusal(response)
         return response
+
+    def after_refusal(self, response: Response) -> None:
+        """Note what a path has to note of a refused request beside the audit log; nothing here."""
 
     def _audit_refusal(self, response: Response) -> None:
         """Note or count the attempt, by one statement whether or not what it named exists."""
