@@ -3,6 +3,8 @@
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.auth import admin as _auth_admin  # noqa: F401  (registers Group, before it is taken off)
+from django.contrib.auth.models import Group
 from django.db.models import Case, Count, Q, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -18,6 +20,9 @@ from openrelay.identity.permissions import BUILTIN_ROLES
 from openrelay.identity.roles import builtin
 from openrelay.identity.services.memberships import OPERATORS_ACTION
 from openrelay.ids import parse_id
+
+# Nobody is in a group of Django's: roles say who may do what.
+admin.site.unregister(Group)
 
 
 class RoleFilter(LookupFilter):
