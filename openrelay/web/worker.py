@@ -139,7 +139,7 @@ def main() -> None:
     worker = Worker(config, options, listener, control)
     worker.application = Application(application, options, settings.TRUSTED_PROXIES, worker.problem)
     config.app = worker.application
-    # What a client sends is no matter for the log.
+    # The log has nothing of what a client sends.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     worker.run()
 

@@ -26,7 +26,7 @@ from tests.reservations.conftest import Fleet
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-# What may not happen is given this long to happen.
+# The test waits this long for something that may not happen.
 WAIT = 1.0
 
 

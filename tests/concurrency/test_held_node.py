@@ -179,7 +179,7 @@ def test_tasks_for_a_held_node_leave_threads_for_another_nodes(
             until(lambda: announced.filter(reservation_id=free).exists(), "the other node's is announced")
             assert first <= waits(), "it was announced only when the first waits had ended"
 
-        # What was given up is found again by the sweep.
+        # The sweep finds again the work that a task gave up.
         def swept() -> bool:
             sender.send_task("reservations.announce_all_due")
             time.sleep(1)

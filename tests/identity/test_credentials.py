@@ -168,7 +168,7 @@ def test_addresses_outside_a_keys_ranges_are_refused() -> None:
         (1, "[2001:DB8:0::1]:50123", "2001:db8::1"),
         (1, "[2001:db8::1]", "2001:db8::1"),
         (1, "[::ffff:198.51.100.1]:443", "198.51.100.1"),
-        # What could be read in two ways is not an address.
+        # A text that could be read in two ways is not an address.
         (1, "198.51.100.1:", ""),
         (1, "198.51.100.1:123456", ""),
         (1, "[198.51.100.1", ""),

@@ -34,7 +34,7 @@ SELECT current_setting('lock_timeout'), current_setting('statement_timeout'),
 
 @pytest.fixture(autouse=True)
 def _fresh_connections() -> Iterator[None]:
-    """What a connection is allowed is settled when it is made."""
+    """The limits of a connection are settled when it is made."""
     connection.close()
     quick._kept.clear()
     yield

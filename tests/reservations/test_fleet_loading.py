@@ -277,7 +277,7 @@ def test_a_dry_run_prints_the_difference_and_changes_nothing(
     assert (
         "1 nodes to enrol, 1 to update, 1 to leave as they are, 1 reservations to send to review" in said[4]
     )
-    # What it said is what happens.
+    # The load does what the dry run said.
     call_command("load_fleet", saved(tmp_path, data), "--yes")
     generation = TopologyGeneration.objects.get(node__hostname="a", number=2)
     assert (generation.cause, statuses()) == (changes, ["needs-review"])

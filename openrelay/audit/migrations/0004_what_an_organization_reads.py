@@ -44,7 +44,7 @@ DROP FUNCTION openrelay_audit_position();
 DROP FUNCTION openrelay_audit_settled();
 DROP TABLE audit_epoch;
 """
-# What was there before is at position 0, in the order of its ids, which is that of its times. Whose actors were
+# Events from before this migration are at position 0, in the order of its ids, which is that of its times. Whose actors were
 # the log's own is known of its keys, and of people by their being members.
 OLD_ROWS = """
 ALTER TABLE audit_auditevent DISABLE TRIGGER audit_is_append_only;

@@ -92,8 +92,8 @@ def _digest(*parts: str) -> bytes:
 
 _NOW = settings.CLOCK_SQL
 _DUE = f"written_at <= {_NOW} - interval '{WINDOW_SECONDS} seconds'"
-# What an event for several has beside its own facts. It is of the latest, except for a target that several
-# differ in.
+# The facts that an event for several has beside its own. Its own are those of the latest, except for a target
+# that several differ in.
 _TIMES = """
 after || CASE WHEN {times} > 1 THEN jsonb_build_object('times', {times}, 'since',
     to_char({since} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) ELSE '{{}}' END
