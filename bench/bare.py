@@ -32,10 +32,10 @@ WITH hold AS (
     SELECT hold.id, {start}::timestamptz, {end}::timestamptz, '', 'bench', 'bench', now(), now(), now()
     FROM hold
 )
-INSERT INTO audit_auditevent (id, created_at, actor, organization_id, event, target_type, target_id, after,
-                              reason, source_ip, request_id)
-SELECT {event}::uuid, now(), 'bench', {owner}::uuid, 'reservation.created', 'reservation', hold.id::text,
-       {after}::jsonb, 'bench', '127.0.0.1', 'bench' FROM hold
+INSERT INTO audit_auditevent (id, created_at, actor, shown_actor, organization_id, event, target_type,
+                              target_id, after, reason, source_ip, request_id)
+SELECT {event}::uuid, now(), 'bench', 'bench', {owner}::uuid, 'reservation.created', 'reservation',
+       hold.id::text, {after}::jsonb, 'bench', '127.0.0.1', 'bench' FROM hold
 """
 _PARAMETERS = ("id", "node", "start", "end", "orgs", "model", "units", "event", "owner", "after")
 _STATEMENT = INSERT.format(**{name: f"%({name})s" for name in _PARAMETERS})

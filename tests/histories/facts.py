@@ -41,12 +41,14 @@ class Host:
     empty: int | None = None
 
     def told(self, later: "Host") -> "Host":
-        """With what a later report tells; what that leaves out is as it was."""
+        """Take what a later report tells and keep the rest. Free disk is never more than the disk."""
+        disk = self.disk if later.disk is None else later.disk
+        empty = self.empty if later.empty is None else later.empty
         return Host(
             ram=self.ram if later.ram is None else later.ram,
             cpus=self.cpus if later.cpus is None else later.cpus,
-            disk=self.disk if later.disk is None else later.disk,
-            empty=self.empty if later.empty is None else later.empty,
+            disk=disk,
+            empty=empty if disk is None or empty is None else min(disk, empty),
         )
 
 

@@ -5,7 +5,21 @@ import datetime as dt
 from collections.abc import Sequence
 
 from tests.histories.contracts import Contracts
-from tests.histories.facts import ENDED, LIVE, POD, UP, VM, Host, Node, Run, Seen, Unit, Workload, require
+from tests.histories.facts import (
+    CLASS_OF,
+    ENDED,
+    LIVE,
+    POD,
+    UP,
+    VM,
+    Host,
+    Node,
+    Run,
+    Seen,
+    Unit,
+    Workload,
+    require,
+)
 from tests.histories.rights import MALFORMED, NOT_THERE, STATE
 
 GIVE_UP = dt.timedelta(days=7)
@@ -68,10 +82,13 @@ class Hosts(Contracts):
     def inventory(
         self, seen: Seen, node_id: str, units: dict[int, Unit], host: Host, *, sequence: int, complete: bool
     ) -> None:
-        """A report of what the node has; only what is newer, whole and not empty counts."""
+        """A report of what the node has; only what is newer, whole and not empty counts. One that contradicts
+        itself is refused.
+        """
         self.hear(node_id)
         node = self.nodes[node_id]
-        if seen.refused([REMOVED] if node.removed else []):
+        contradicts = any(unit.sellable and unit.klass not in CLASS_OF.values() for unit in units.values())
+        if seen.refused([REMOVED] * node.removed + [MALFORMED] * contradicts):
             return
         content = (units, host, complete)
         doubtful = sequence <= node.sequence or not complete or not units

@@ -23,9 +23,6 @@ def test_what_histories_begin_with_goes_as_the_rules_say(number: int) -> None:
     compare(history.model, look(history.real, history.model.nodes))
 
 
-@pytest.mark.skipif(
-    not DEEP, reason="random histories run in `make test-deep`; a divergence found last is open"
-)
 @pytest.mark.django_db(transaction=True)
 def test_whatever_anybody_does_is_answered_and_done_as_the_rules_say() -> None:
     run_state_machine_as_test(
