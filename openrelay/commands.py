@@ -4,6 +4,7 @@ import os
 import sys
 from typing import NoReturn
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
 from django.db import InterfaceError, OperationalError
@@ -33,11 +34,7 @@ def main(argv: list[str]) -> None:
     except ImproperlyConfigured as error:
         _fail(str(error))
     except (OperationalError, InterfaceError) as error:
-        reason = " ".join(str(error).split())
-        _fail(
-            f"The database did not do it: {reason}. Check that it runs and what DATABASE_URL names; "
-            "`make up` starts one."
-        )
+        _fail(_database_sentence(error))
     except ApiError as error:
         _fail(error.message)
     except EOFError:
@@ -47,6 +44,19 @@ def main(argv: list[str]) -> None:
         )
     except KeyboardInterrupt:
         _fail("Interrupted.", code=130)
+
+
+def _database_sentence(error: Exception) -> str:
+    # psycopg lists each attempt on a line of its own; the first one tells the cause.
+    lines = str(error).strip().splitlines() or ["no reason given"]
+    reason = lines[0].strip().rstrip(".")
+    if getattr(error.__cause__, "sqlstate", None) is not None:
+        return f"The database refused: {reason}."
+    database = settings.DATABASES["default"]
+    return (
+        f"The database at {database['HOST'] or 'the local socket'}:{database['PORT'] or 5432} cannot be "
+        f"reached: {reason}. Check DATABASE_URL and that the database runs; `make up` starts one."
+    )
 
 
 def _fail(sentence: str, *, code: int = 1) -> NoReturn:

@@ -8,6 +8,7 @@ from openrelay import health
 from openrelay.api import handler
 from openrelay.api.schema import views as schema
 from openrelay.console.passwords import ChangePassword
+from openrelay.console.searching import search
 from openrelay.console.signing_in import SignIn
 
 # What is asked most and must be quickest comes first.
@@ -29,6 +30,8 @@ urlpatterns = [
     # Instead of the admin's own, which count no attempts and note nothing.
     path("console/login/", SignIn.as_view()),
     path("console/password_change/", admin.site.admin_view(ChangePassword.as_view())),
+    # The theme's own answers 500 to a page that is no number.
+    path("console/search/", admin.site.admin_view(search)),
     path("console/", admin.site.urls),
     # What is not above is not there, and on the API that is said in JSON, for any method.
     re_path(r"^(?:v1|api)(?:/|$)", handler.not_found),

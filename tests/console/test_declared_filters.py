@@ -144,3 +144,11 @@ def test_completion_is_by_the_primary_key_of_what_the_operator_may_view(
 
 def test_the_queue_refuses_as_well(console: Client, world: World) -> None:
     assert console.get(f"{reverse(QUEUE)}?hold__node__credentials__sha256__startswith=a").status_code == 400
+
+
+@pytest.mark.parametrize("page", ["x", "0", "2", "-1", "1" * 5000, ""])
+def test_the_menu_search_has_one_page(console: Client, page: str) -> None:
+    path = reverse("admin:search")
+    assert console.get(path, {"s": "node"}).status_code == 200
+    assert console.get(path, {"s": "node", "page": "1"}).status_code == 200
+    assert console.get(path, {"s": "node", "page": page}).status_code == 404

@@ -8,6 +8,7 @@ from tests.histories.contracts import Contracts
 from tests.histories.facts import (
     CLASS_OF,
     ENDED,
+    GRACE,
     LIVE,
     POD,
     UP,
@@ -204,8 +205,10 @@ class Hosts(Contracts):
             self.end(workload, "failed", message or FAILURES[state])
 
     def _interrupt(self, workload: Workload, reason: str) -> None:
-        workload.status, workload.reason = "interrupted", reason
-        workload.interrupted, workload.lost = self.now, False
+        workload.status, workload.reason, workload.lost = "interrupted", reason, False
+        # A silent node is offline from the end of its grace on, however late that is noticed.
+        offline = self.nodes[workload.node].seen + GRACE
+        workload.interrupted = min(self.now, offline) if reason == "node_lost" else self.now
         self.close_bill(workload)
 
     # Owners

@@ -187,7 +187,8 @@ SECRET = {"SECRET_KEY": "x" * 50, "DATABASE_URL": "postgres://nobody@127.0.0.1:1
     ("command", "env", "says"),
     [
         (["check_invariants"], {}, "SECRET_KEY is not set"),
-        (["check_invariants"], SECRET, "DATABASE_URL"),
+        (["check_invariants"], SECRET, "The database at 127.0.0.1:1 cannot be reached"),
+        (["prepare"], SECRET, "The database at 127.0.0.1:1 cannot be reached"),
         (["create_user", "ada@example.com"], SECRET, "OPENRELAY_USER_PASSWORD"),
         (["create_user", "no address"], SECRET, "valid email"),
         (["create_user", "a@example.com"], {**SECRET, "OPENRELAY_USER_PASSWORD": "1"}, "too short"),
@@ -204,4 +205,5 @@ def test_a_command_that_cannot_run_says_so_in_a_sentence(
     assert done.returncode in (1, 2)
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+    assert done.stderr.strip().count("\n") == 0
     assert done.stdout == ""
