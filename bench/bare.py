@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from openrelay.api.views import OperationView
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 
 # One reservation of four units: its hold, its audience of two and its audit event, in one statement.
 INSERT = """

@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from openrelay.audit.actor import Actor
+from openrelay.core.ids import new_id
 from openrelay.identity.caller import Caller
-from openrelay.ids import new_id
 
 
 def _literal(field: models.Field, value: Any) -> str:

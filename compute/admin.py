@@ -35,7 +35,7 @@ from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, Look
 from openrelay.console.caller import decider
 from openrelay.console.filters import TimeRangeFilter
 from openrelay.console.forms import ReasonForm
-from openrelay.errors import ApiError
+from openrelay.core.errors import ApiError
 from openrelay.identity.admin_decisions import links_to
 
 #: What an operator needs to close the occupancies of a run whose agent does not report.

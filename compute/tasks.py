@@ -17,7 +17,7 @@ from compute.services import (
     stuck,
     teardown,
 )
-from openrelay.errors import TryAgain
+from openrelay.core.errors import TryAgain
 
 log = logging.getLogger(__name__)
 

@@ -31,9 +31,9 @@ from nodes.models import (
 )
 from nodes.querysets import NodeStatus, Phase
 from nodes.services.enrolment import OPERATORS_ACTION
-from openrelay.clock import Now
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, count_of
 from openrelay.console.filters import TimeRangeFilter
+from openrelay.core.clock import Now
 from openrelay.identity.admin_decisions import links_to
 
 

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Case, F, Q, Value, When
 
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 
 if TYPE_CHECKING:
     from openrelay.identity.caller import Caller

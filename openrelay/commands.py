@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
 from django.db import InterfaceError, OperationalError
 
-from openrelay.errors import ApiError
+from openrelay.core.errors import ApiError
 
 #: Django's own commands that would change people without a service, and what to run instead.
 _REPLACED = {

@@ -13,7 +13,7 @@ from django.http import HttpRequest, JsonResponse
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from openrelay.database.bounded import Limits
+from openrelay.core.database.bounded import Limits
 
 # Who asks does not wait long: a database that takes longer for this does not answer.
 DATABASE_LIMITS = Limits(statement=2)

@@ -14,7 +14,7 @@ from django.templatetags.static import static
 from django.urls import reverse_lazy
 from django.utils.module_loading import import_string
 
-from openrelay.database.bounded import Connection
+from openrelay.core.database.bounded import Connection
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -112,7 +112,7 @@ TEMPLATES = [
 DATABASES = {
     "default": {
         **env.db_url("DATABASE_URL", default="postgres://postgres@127.0.0.1:5432/openrelay"),
-        "ENGINE": "openrelay.database",
+        "ENGINE": "openrelay.core.database",
         "ATOMIC_REQUESTS": False,
         # Server-side cursors outlive a statement, which a transaction-mode pooler cannot give.
         "DISABLE_SERVER_SIDE_CURSORS": True,

@@ -5,8 +5,8 @@ from uuid import UUID
 
 from celery import shared_task
 
-from openrelay import clock
-from openrelay.errors import TryAgain
+from openrelay.core import clock
+from openrelay.core.errors import TryAgain
 from reservations.services import announcing
 
 log = logging.getLogger(__name__)

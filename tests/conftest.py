@@ -17,7 +17,7 @@ from django.test import TransactionTestCase
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from openrelay import sdk as published_client
+from openrelay.demo import sdk as published_client
 from tests.support import flush, services, travel, web
 
 

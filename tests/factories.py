@@ -8,9 +8,9 @@ from typing import Any
 from compute.models import GpuPrice, SshKey
 from nodes.models import GpuModel, GpuUnit, Node, NodeCredential, NodeHeartbeat
 from nodes.services.inventory import Taken, take
-from openrelay import clock
 from openrelay.audit.actor import Actor
-from openrelay.clock import Now
+from openrelay.core import clock
+from openrelay.core.clock import Now
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import ApiKey, Membership, Organization, Role, SessionToken, User

@@ -16,7 +16,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from openrelay.audit.models import AuditEvent, AuditRepeat
-from openrelay.errors import NotFound
+from openrelay.core.errors import NotFound
 from openrelay.identity.services.callers import forget_keys
 from tests import factories
 from tests.reservations import makers

@@ -12,8 +12,8 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from openrelay import clock as database_clock
 from openrelay.audit.models import AuditEvent
+from openrelay.core import clock as database_clock
 from openrelay.identity.models import ApiKey
 from openrelay.identity.operations import OPERATIONS
 from tests import factories

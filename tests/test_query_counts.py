@@ -16,14 +16,14 @@ from django.test.utils import CaptureQueriesContext
 
 from compute.models import GpuPrice, OrgGpuPrice, SshKey, UsageSession, VmTemplate, Workload
 from nodes.models import Gpu, GpuModel, GpuUnit, Hold, HoldAudience, HoldUnit, Location, Node, NodeHeartbeat
-from openrelay import clock as database_clock
 from openrelay.api.lists import PAGE_ROWS
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import Now
+from openrelay.core import clock as database_clock
+from openrelay.core.clock import Now
+from openrelay.core.ids import new_id
 from openrelay.identity.models import ApiKey, Membership, Organization, Role, User
 from openrelay.identity.operations import OPERATIONS
 from openrelay.identity.services.callers import forget_keys
-from openrelay.ids import new_id
 from reservations.models import Reservation, ReservationManager
 from tests import factories
 from tests.reservations import makers

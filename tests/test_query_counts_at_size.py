@@ -11,7 +11,7 @@ from django.db import connection
 from bench.fleet import grow
 from compute.services import offering
 from nodes.models import Node, NodeHeartbeat
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 from tests import test_query_counts as filling
 from tests.reservations.conftest import Fleet, fleet
 from tests.test_query_counts import READS, Reading, further_pages

@@ -5,7 +5,7 @@ from django.db.models import QuerySet
 
 from compute import states
 from compute.models import Tier, Workload
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
 
 
 class VmFilter(django_filters.FilterSet):

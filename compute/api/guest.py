@@ -9,8 +9,8 @@ from compute.api import serializers
 from compute.api.vms import VmView
 from compute.services.guests import console_of
 from compute.services.metrics import telemetry
-from openrelay import clock
-from openrelay.clock import rfc3339
+from openrelay.core import clock
+from openrelay.core.clock import rfc3339
 
 
 class VmLogs(VmView):

@@ -10,7 +10,7 @@ from compute.services.draining import Notice, take_notice
 from nodes.api.agent import NodeAuthentication
 from nodes.models import Node
 from openrelay.api.auth import BearerAuthentication, bearer
-from openrelay.clock import rfc3339
+from openrelay.core.clock import rfc3339
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
 

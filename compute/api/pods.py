@@ -28,9 +28,9 @@ class Pods(OperationView):
 
     def post(self, request: Request) -> Response:
         """Create a pod and claim GPUs for it."""
-        once = self.once(presenters.vm)
+        guard = self.guard(presenters.vm)
         data = self.read(pods_serializers.CreatePod)
-        return once.response(create_pod(caller=self.caller, request=PodRequest(**data), once=once))
+        return guard.response(create_pod(caller=self.caller, request=PodRequest(**data), guard=guard))
 
 
 class PodsCapacity(OperationView):

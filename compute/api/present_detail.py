@@ -6,7 +6,7 @@ from typing import Any
 from compute.api import presenters
 from compute.models import SshKey, Workload
 from compute.services.detail import Detail
-from openrelay.clock import rfc3339
+from openrelay.core.clock import rfc3339
 
 
 def detail(found: Detail) -> dict[str, Any]:

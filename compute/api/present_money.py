@@ -8,7 +8,7 @@ from compute.services.burn import FLOOR_CENTS, Burn
 from compute.services.prices import ListedPrice
 from compute.services.templates import OfferedTemplate
 from nodes.models import GpuModel, Location
-from openrelay.clock import rfc3339
+from openrelay.core.clock import rfc3339
 
 
 def _set(shown: dict[str, Any]) -> dict[str, Any]:

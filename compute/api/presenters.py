@@ -7,7 +7,7 @@ from compute import states
 from compute.models import Run, SshKey, Workload
 from compute.services.reach import endpoint
 from nodes.models import GpuModel
-from openrelay.clock import rfc3339
+from openrelay.core.clock import rfc3339
 
 
 def _stage(workload: Workload) -> str | None:

@@ -8,8 +8,8 @@ from compute.capacity import MAX_DISK_GB, MIN_DISK_GB
 from compute.models import ResourceSize
 from compute.services import prices, templates
 from nodes.models import Location
-from openrelay import clock
 from openrelay.api.views import OperationView
+from openrelay.core import clock
 
 
 class Locations(OperationView):

@@ -274,7 +274,7 @@ OPERATIONS = {
             "INSUFFICIENT_GPU_CAPACITY",
             "INSUFFICIENT_HOST_CAPACITY",
         ),
-        once=True,
+        takes_idempotency_key=True,
     ),
     "list_org_vms": Operation(
         tag="vms",

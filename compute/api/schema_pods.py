@@ -130,7 +130,7 @@ OPERATIONS = {
             "INSUFFICIENT_HOST_CAPACITY",
             "INSUFFICIENT_IP_CAPACITY",
         ),
-        once=True,
+        takes_idempotency_key=True,
     ),
     "list_pods": Operation(
         tag="pods",

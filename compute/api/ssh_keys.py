@@ -12,7 +12,7 @@ from compute.services.attachments import delete_key
 from compute.services.ssh_keys import blocked_names, create_key
 from openrelay.api.lists import ListQuery, answer_list
 from openrelay.api.views import OrgView
-from openrelay.ids import parse_id
+from openrelay.core.ids import parse_id
 
 
 class OrgSshKeys(OrgView):

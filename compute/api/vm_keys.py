@@ -6,7 +6,7 @@ from rest_framework.response import Response
 from compute.api import present_detail, serializers
 from compute.api.vms import VmView
 from compute.services.attachments import attach, attached_keys, detach
-from openrelay.ids import parse_id
+from openrelay.core.ids import parse_id
 
 
 class VmSshKeys(VmView):

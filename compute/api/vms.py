@@ -14,8 +14,8 @@ from compute.services.own import find
 from compute.services.terminate import terminate
 from openrelay.api.pagination import paginate
 from openrelay.api.views import OperationView, OrgView
+from openrelay.core.ids import parse_id
 from openrelay.identity.caller import Caller
-from openrelay.ids import parse_id
 
 NOWHERE = UUID(int=0)
 _FILTERS = ("status", "tier", "nodeId", "gpuModelId", "name")
@@ -42,11 +42,11 @@ class CreateVm(OrgView):
 
     def post(self, request: Request, org_id: str) -> Response:
         """Create a VM and claim GPUs for it."""
-        once = self.once(presenters.vm)
+        guard = self.guard(presenters.vm)
         data = self.read(serializers.CreateVm)
         asked = {name: data.pop(name) for name in _REQUEST if name in data}
-        made = create_vm(caller=self.caller, request=VmRequest(**asked, details=data), once=once)
-        return once.response(made)
+        made = create_vm(caller=self.caller, request=VmRequest(**asked, details=data), guard=guard)
+        return guard.response(made)
 
 
 class OrgVms(OrgView):

@@ -5,7 +5,7 @@ import django.contrib.postgres.fields.ranges
 import django.db.models.deletion
 from django.db import migrations, models
 
-import openrelay.ids
+import openrelay.core.ids
 
 SIZES = [
     # slug, vcpu, MiB, cents an hour
@@ -91,7 +91,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 (
@@ -117,7 +117,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 (
@@ -244,7 +244,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("slug", models.SlugField(max_length=64, unique=True)),
@@ -300,7 +300,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 (

@@ -3,7 +3,7 @@
 from django.db import models
 
 from nodes.models import ReportOrder
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 
 
 class AgentState(ReportOrder):

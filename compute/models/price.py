@@ -3,7 +3,7 @@
 from django.db import models
 
 from compute.models.workload import Tier
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 
 
 class GpuPrice(models.Model):

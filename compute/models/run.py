@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from compute.querysets import RunQuerySet
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 
 
 class Run(models.Model):

@@ -7,7 +7,7 @@ from django.db.models import F, Func, Q, Value
 
 from compute.models.workload import Tier
 from compute.querysets import UsageSessionQuerySet
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 
 
 def _span() -> Func:

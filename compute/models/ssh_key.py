@@ -3,7 +3,7 @@
 from django.db import models
 
 from compute.querysets import SshKeyQuerySet
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 
 
 class SshKey(models.Model):

@@ -7,7 +7,7 @@ from django.db.models import Q
 from compute import states
 from compute.models.ssh_key import SshKey
 from compute.querysets import WorkloadQuerySet
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 
 
 class Tier(models.TextChoices):

@@ -23,7 +23,7 @@ from compute.services.transitions import move_all
 from nodes.querysets import Moment
 from nodes.services.locking import LockedNode, locked
 from openrelay.audit.services.record import SYSTEM
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 from openrelay.identity.models import Organization
 
 # Of one organization on one node, in one transaction.

@@ -4,10 +4,10 @@ from typing import Any
 from uuid import UUID
 
 from compute.services.burn import FLOOR_CENTS, spent, spent_cents
-from openrelay.errors import Conflict
+from openrelay.core.errors import Conflict
+from openrelay.core.rows import Reading
 from openrelay.identity.accounts import ACTIVE, STATUS_SQL
 from openrelay.identity.caller import Caller
-from openrelay.rows import Reading
 
 
 def account_of(organization_id: UUID) -> Reading:

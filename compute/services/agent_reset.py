@@ -8,7 +8,7 @@ from nodes.services.enrolment import require_operator
 from nodes.services.locking import LockedNode, locked, locked_for
 from nodes.services.report_order import clear_epochs
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
 from openrelay.identity.caller import Caller
 
 

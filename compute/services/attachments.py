@@ -14,7 +14,7 @@ from compute.models import SshKey, Workload, WorkloadSshKey
 from compute.services.own import find
 from compute.services.ssh_keys import blocked_names
 from openrelay.audit.services.record import record
-from openrelay.errors import Conflict, Invalid, NotFound
+from openrelay.core.errors import Conflict, Invalid, NotFound
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Organization
 from openrelay.identity.services.callers import reread

@@ -13,8 +13,8 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from compute.services.burn import FLOOR_CENTS, spent, spent_by_sql
-from openrelay import clock
 from openrelay.audit.services.record import SYSTEM, record
+from openrelay.core import clock
 from openrelay.identity.models import Organization
 
 

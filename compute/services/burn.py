@@ -9,9 +9,9 @@ from django.db import connection
 
 from compute.models import UsageSession, Workload
 from compute.services.sessions import hourly_cents, open_session_of
-from openrelay import clock
+from openrelay.core import clock
+from openrelay.core.rows import Reading
 from openrelay.identity.models import Organization
-from openrelay.rows import Reading
 
 # At or below this an organization has nothing left to spend.
 FLOOR_CENTS = 0

@@ -10,9 +10,9 @@ from compute.models import Claim, Occupancy, Run, Workload
 from compute.services.transitions import move_all
 from nodes.models import Node
 from nodes.services.fabrics import give_back
-from openrelay import jobs
 from openrelay.audit.services.record import Actor
-from openrelay.rows import Question, ask
+from openrelay.core import jobs
+from openrelay.core.rows import Question, ask
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,16 @@ from compute.services.ssh_keys import keys_of, named_keys
 from compute.services.templates import default_template, starts_from, template_for
 from compute.services.trying import NamedNode, Trial, Tried, named_node
 from compute.services.vm_image import require_image
-from openrelay import quick
-from openrelay.api.idempotency import NO_KEY, Once
-from openrelay.errors import ApiError, Invalid, Unavailable
+from openrelay.core import shared_connection
+from openrelay.core.errors import ApiError, Invalid, Unavailable
+from openrelay.core.idempotency import NO_GUARD, IdempotencyGuard
 from openrelay.identity.caller import Caller
 
 if TYPE_CHECKING:
     from compute.services.create import VmRequest
 
 
-def create_cpu_vm(*, caller: Caller, request: "VmRequest", once: Once = NO_KEY) -> Workload:
+def create_cpu_vm(*, caller: Caller, request: "VmRequest", guard: IdempotencyGuard = NO_GUARD) -> Workload:
     """Create a VM of the size that the request names, in the caller's organization. It claims no GPU.
 
     With `node_id` it is placed there or not at all. Without, on whichever node that takes new work it is
@@ -39,9 +39,9 @@ def create_cpu_vm(*, caller: Caller, request: "VmRequest", once: Once = NO_KEY) 
     """
     wanted = _resolve(caller, request)
     if request.node_id is not None:
-        return _on_named_node(caller, request.node_id, wanted, once)
+        return _on_named_node(caller, request.node_id, wanted, guard)
     return cpu_in_the_pool(
-        caller, wanted, once, regions=request.preferred_regions, fallback=request.allow_fallback
+        caller, wanted, guard, regions=request.preferred_regions, fallback=request.allow_fallback
     )
 
 
@@ -64,7 +64,7 @@ def _resolve(caller: Caller, request: "VmRequest") -> CpuWanted:
     template = template_for(
         request.template_id, model_id=None, gpu_count=0, image_url=request.details.get("image_url")
     )
-    account, keys, default = quick.read(
+    account, keys, default = shared_connection.read(
         account_of(caller.organization_id),
         keys_of(caller.organization_id, request.ssh_key_ids),
         default_template(model_id=None, gpu_count=0),
@@ -91,11 +91,11 @@ def _sizes() -> str:
     return ", ".join(ResourceSize.objects.values_list("slug", flat=True)) or "there is none"
 
 
-def _on_named_node(caller: Caller, node_id: str, wanted: CpuWanted, once: Once) -> Workload:
+def _on_named_node(caller: Caller, node_id: str, wanted: CpuWanted, guard: IdempotencyGuard) -> Workload:
     """Place on that node, waiting for its lock, or raise."""
     named = named_node(caller, node_id)
     trial: Trial[NamedNode] = Trial(
-        caller, once, _action(wanted), lambda held, now, _: place_cpu(held, now, wanted, named=True)
+        caller, guard, _action(wanted), lambda held, now, _: place_cpu(held, now, wanted, named=True)
     )
     outcome = trial.wait_for(named)
     if isinstance(outcome, Workload):
@@ -113,7 +113,7 @@ def _on_named_node(caller: Caller, node_id: str, wanted: CpuWanted, once: Once) 
 def cpu_in_the_pool(
     caller: Caller,
     wanted: CpuWanted,
-    once: Once = NO_KEY,
+    guard: IdempotencyGuard = NO_GUARD,
     *,
     regions: Sequence[str] = (),
     fallback: bool = False,
@@ -125,7 +125,7 @@ def cpu_in_the_pool(
     """
     preferred = sorted(regions_of(regions))
     trial: Trial[Host] = Trial(
-        caller, once, _action(wanted), lambda held, now, _: place_cpu(held, now, wanted, named=False)
+        caller, guard, _action(wanted), lambda held, now, _: place_cpu(held, now, wanted, named=False)
     )
     busy: list[Host] = []
     for page in _fitting(caller, wanted, preferred, fallback=fallback):

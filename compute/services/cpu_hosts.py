@@ -20,7 +20,7 @@ from compute.capacity import Shape, allocatable_mb, footprint_mb
 from compute.models import Workload
 from compute.services.cpu_spare import Guest, Host
 from nodes.models import GpuUnit, Node
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 
 # So many hosts are looked at, the best fit among them tried first, before the next.
 PAGE = 2000

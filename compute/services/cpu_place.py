@@ -12,8 +12,8 @@ from compute.services.room import Refusal
 from compute.services.transitions import move
 from compute.services.writing import insert, insert_run
 from nodes.services.locking import LockedNode
+from openrelay.core.ids import new_id
 from openrelay.identity.caller import Caller
-from openrelay.ids import new_id
 
 
 def place_cpu(held: LockedNode, caller: Caller, wanted: CpuWanted, *, named: bool) -> Workload | Refusal:

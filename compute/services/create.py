@@ -25,11 +25,11 @@ from compute.services.templates import default_template, starts_from, template_f
 from compute.services.trying import NamedNode, Trial, named_node
 from compute.services.vm_image import require_image
 from nodes.models import GpuModel
-from openrelay.api.idempotency import NO_KEY, Once
-from openrelay.errors import ApiError, Invalid, Unavailable
+from openrelay.core.errors import ApiError, Invalid, Unavailable
+from openrelay.core.idempotency import NO_GUARD, IdempotencyGuard
+from openrelay.core.ids import parse_id
+from openrelay.core.rows import Reading
 from openrelay.identity.caller import Caller
-from openrelay.ids import parse_id
-from openrelay.rows import Reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class VmRequest:
     details: dict[str, object] = field(default_factory=dict)
 
 
-def create_vm(*, caller: Caller, request: VmRequest, once: Once = NO_KEY) -> Workload:
+def create_vm(*, caller: Caller, request: VmRequest, guard: IdempotencyGuard = NO_GUARD) -> Workload:
     """Create a VM in the caller's organization and claim GPU units for it; without GPUs, see `create_cpu_vm`.
 
     With `node_id` it is placed there or not at all, and what is reserved to the organization on that node
@@ -69,11 +69,11 @@ def create_vm(*, caller: Caller, request: VmRequest, once: Once = NO_KEY) -> Wor
     """
     gpu_count = 1 if request.gpu_count is None and request.gpu_model_id is not None else request.gpu_count
     if not gpu_count:
-        return create_cpu_vm(caller=caller, request=request, once=once)
+        return create_cpu_vm(caller=caller, request=request, guard=guard)
     wanted = _resolve(caller, request, gpu_count)
     if request.node_id is not None:
-        return _on_named_node(caller, request.node_id, wanted, once)
-    return in_the_pool(caller, request, wanted, once)
+        return _on_named_node(caller, request.node_id, wanted, guard)
+    return in_the_pool(caller, request, wanted, guard)
 
 
 def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
@@ -135,12 +135,12 @@ def model_of(gpu_model_id: str | None) -> UUID | None:
     return model_id
 
 
-def _on_named_node(caller: Caller, node_id: str, wanted: Wanted, once: Once) -> Workload:
+def _on_named_node(caller: Caller, node_id: str, wanted: Wanted, guard: IdempotencyGuard) -> Workload:
     """Place on that node, waiting for its lock, or raise."""
     named = named_node(caller, node_id)
     trial: Trial[NamedNode] = Trial(
         caller,
-        once,
+        guard,
         _action(wanted),
         lambda held, now, _: place(held, now, wanted, named=True),
         _facts_for(caller, wanted),
@@ -157,7 +157,9 @@ def _on_named_node(caller: Caller, node_id: str, wanted: Wanted, once: Once) -> 
     raise _refused([outcome], wanted, sentence, outcome.fits)
 
 
-def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once = NO_KEY) -> Workload:
+def in_the_pool(
+    caller: Caller, request: VmRequest, wanted: Wanted, guard: IdempotencyGuard = NO_GUARD
+) -> Workload:
     """Place on the best fit of the public pool, or raise what `create_vm` does.
 
     First every candidate that nobody is changing just now, then those that were; each decided under its lock,
@@ -168,7 +170,7 @@ def in_the_pool(caller: Caller, request: VmRequest, wanted: Wanted, once: Once =
         raise Invalid(f"That GPU model is not sold at tier {wanted.tier}. Ask for another of either.")
     trial: Trial[pool.Candidate] = Trial(
         caller,
-        once,
+        guard,
         _action(wanted),
         lambda held, now, candidate: place(held, now, _at(wanted, candidate), named=False),
         _facts_for(caller, wanted),

@@ -11,8 +11,8 @@ from compute.services.prices import catalog_cents
 from compute.services.reach import Ssh, ssh
 from compute.services.sessions import open_session_of
 from nodes.models import GpuUnit, Node
-from openrelay.clock import Now
-from openrelay.errors import NotFound
+from openrelay.core.clock import Now
+from openrelay.core.errors import NotFound
 from openrelay.identity.caller import Caller
 
 

@@ -14,10 +14,10 @@ from nodes.models import Node
 from nodes.querysets import NodeStatus
 from nodes.services import owner
 from nodes.services.locking import LockedNode, locked, locked_for
-from openrelay import jobs
 from openrelay.audit.services.record import SYSTEM, Actor
-from openrelay.clock import Now, rfc3339
-from openrelay.errors import Conflict, Invalid, NotFound
+from openrelay.core import jobs
+from openrelay.core.clock import Now, rfc3339
+from openrelay.core.errors import Conflict, Invalid, NotFound
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Organization
 

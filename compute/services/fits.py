@@ -15,7 +15,7 @@ from compute.services.availability import shapes_of
 from compute.services.news import Id, News, Pool, Row, ask_news, keep_up, one_at_a_time
 from compute.services.offering import refresh
 from compute.services.offers import read
-from openrelay import quick
+from openrelay.core import shared_connection
 
 # As many as may be busy with others' requests at once, and some.
 _ENOUGH = 16
@@ -182,7 +182,7 @@ def _as_fits(known: Pool, row: Row, how: Fit, own: frozenset[Id]) -> Iterator[Fi
 def _in_regions(fitting: Iterator[FittingNode], regions: frozenset[str]) -> Iterator[FittingNode]:
     """Those of the nodes that are in one of the regions now, in their order."""
     while some := list(islice(fitting, _AT_ONCE)):
-        found = quick.fetchone(_OF_REGIONS, [[node for _, node, *_ in some], sorted(regions)])
+        found = shared_connection.fetchone(_OF_REGIONS, [[node for _, node, *_ in some], sorted(regions)])
         there = set(found[0]) if found is not None else set()
         yield from (each for each in some if each[1] in there)
 
@@ -241,9 +241,9 @@ def _nodes(known: Pool, row: Row, own: frozenset[Id]) -> Iterator[Id]:
             return
         which = [row.model_id, row.shape, row.after, _AT_ONCE]
         if row.region is None:
-            found = quick.fetchone(_ANYWHERE, which)
+            found = shared_connection.fetchone(_ANYWHERE, which)
         else:
-            found = quick.fetchone(_IN_REGION, [row.region, *which])
+            found = shared_connection.fetchone(_IN_REGION, [row.region, *which])
         if found is None or found[0] != known.version:
             raise _Replaced
         row.nodes += found[1]

@@ -9,7 +9,7 @@ from django.db.models import Sum
 from compute import states
 from compute.models import GuestState, Run, Workload
 from nodes.models import Node
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 
 # Characters of a console's tail that are kept of each run.
 CONSOLE_AT_MOST = 65_536

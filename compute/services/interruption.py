@@ -21,8 +21,8 @@ from nodes.models import Node
 from nodes.services.liveness import offline_since
 from nodes.services.locking import LockedNode, locked
 from openrelay.audit.services.record import SYSTEM, Actor
-from openrelay.clock import Now
-from openrelay.errors import NotFound
+from openrelay.core.clock import Now
+from openrelay.core.errors import NotFound
 
 # How long an interrupted workload is waited for.
 GIVE_UP_AFTER: Final = dt.timedelta(days=7)

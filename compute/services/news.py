@@ -13,9 +13,9 @@ from django.db import connection
 
 from compute.models import Tier
 from compute.placement import Fit
-from openrelay import quick
-from openrelay.rows import Reading, array
-from openrelay.turns import Turn
+from openrelay.core import shared_connection
+from openrelay.core.bounded_lock import BoundedLock
+from openrelay.core.rows import Reading, array
 
 # Ids are text here, in which many are compared and looked up quickly; their order is the same.
 Id = str
@@ -99,7 +99,7 @@ class News:
 
 _kept: dict[str, Pool] = {}
 #: Held by whoever asks and takes in: what one thread of the process was told, the next does not ask again.
-one_at_a_time = Turn()
+one_at_a_time = BoundedLock()
 
 
 def ask_along(organization_id: UUID, tier: str, *readings: Reading) -> tuple[list[Any], News]:
@@ -108,7 +108,7 @@ def ask_along(organization_id: UUID, tier: str, *readings: Reading) -> tuple[lis
     """
     with one_at_a_time:
         news = ask_news(organization_id, tier)
-        *found, news.answer = quick.read(*readings, news.reading)
+        *found, news.answer = shared_connection.read(*readings, news.reading)
         _take_in(news)
     return found, news
 
@@ -139,7 +139,7 @@ def keep_up(news: News) -> tuple[Pool | None, frozenset[Id]]:
     asked: set[Id] = set()
     while True:
         if news.answer is None:
-            (news.answer,) = quick.read(news.reading)
+            (news.answer,) = shared_connection.read(news.reading)
         _, usable, _, own, *_ = news.answer
         if not usable:
             return None, frozenset()

@@ -18,7 +18,7 @@ from nodes.models import GpuModel
 from nodes.models.gpu_unit import RESERVABLE_CLASSES
 from nodes.services.locking import LOCKED_NODE, LockedNode
 from nodes.services.survey import Held
-from openrelay.rows import Reading, partly, query
+from openrelay.core.rows import Reading, build_partial, query
 
 # With the hourly cents of a GPU for an organization at a tier, by model.
 _SQL = f"""(
@@ -141,7 +141,7 @@ _id = lru_cache(maxsize=4096)(UUID)
 
 @lru_cache(maxsize=256)
 def _model(model_id: str, name: str, manufacturer: str, vram_gb: int) -> GpuModel:
-    return partly(GpuModel, _MODEL, (UUID(model_id), name, manufacturer, vram_gb))
+    return build_partial(GpuModel, _MODEL, (UUID(model_id), name, manufacturer, vram_gb))
 
 
 def _guest(row: list[Any]) -> Guest:

@@ -14,8 +14,8 @@ from django.db import connection, transaction
 
 from compute.models.availability import EVERY_NODE
 from compute.services.offers import survey_sql
-from openrelay import quick
-from openrelay.ids import new_id
+from openrelay.core import shared_connection
+from openrelay.core.ids import new_id
 
 # A reader surveys up to so many stale nodes itself; beyond, it has the offers brought up to date first.
 MOST_STALE = 2000
@@ -41,7 +41,7 @@ class Freshness:
 
 def freshness(organization_id: UUID) -> Freshness | None:
     """How the offers stand now, in one query; None when there are none."""
-    row = quick.fetchone(
+    row = shared_connection.fetchone(
         "SELECT version, worthless OR due, stale, marks, own FROM compute_freshness("  # noqa: S608
         f"%s::uuid, {settings.CLOCK_SQL}, {_GRACE}, {MOST_STALE + 1}, false)",
         [organization_id],

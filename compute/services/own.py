@@ -7,7 +7,7 @@ from uuid import UUID
 from compute import states
 from compute.models import Workload
 from nodes.services.locking import LockedNode, locked_for
-from openrelay.errors import Conflict, NotFound
+from openrelay.core.errors import Conflict, NotFound
 from openrelay.identity.caller import Caller
 
 

@@ -18,9 +18,9 @@ from nodes.models import HoldAudience, Node
 from nodes.querysets import Moment
 from nodes.services.locking import LockedNode
 from openrelay.audit.services.record import AuditEntry
-from openrelay.errors import Invalid, Unavailable
+from openrelay.core.errors import Invalid, Unavailable
+from openrelay.core.ids import new_id
 from openrelay.identity.caller import Caller
-from openrelay.ids import new_id
 
 
 def may_name(caller: Caller, at: Moment) -> Q:

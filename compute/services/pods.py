@@ -14,9 +14,9 @@ from compute.services.prices import sold_at
 from compute.services.room import Wanted
 from compute.services.ssh_keys import keys_of, named_keys
 from nodes.models import GpuUnit
-from openrelay import quick
-from openrelay.api.idempotency import NO_KEY, Once
-from openrelay.errors import Invalid
+from openrelay.core import shared_connection
+from openrelay.core.errors import Invalid
+from openrelay.core.idempotency import NO_GUARD, IdempotencyGuard
 from openrelay.identity.caller import Caller
 
 ON_DEMAND, RESERVED, INTERRUPTIBLE = "on_demand", "reserved", "interruptible"
@@ -41,7 +41,7 @@ class PodRequest:
     public: bool = False
 
 
-def create_pod(*, caller: Caller, request: PodRequest, once: Once = NO_KEY) -> Workload:
+def create_pod(*, caller: Caller, request: PodRequest, guard: IdempotencyGuard = NO_GUARD) -> Workload:
     """Create a pod in the caller's organization and claim GPU units of one node for it.
 
     It is placed in the public pool, on the node that is left with the fewest free GPUs of those whose agent
@@ -60,7 +60,7 @@ def create_pod(*, caller: Caller, request: PodRequest, once: Once = NO_KEY) -> W
         raise Invalid(f"image {why}. Give a reference such as ghcr.io/acme/trainer:1.4.")
     name = request.name or f"pod-{secrets.token_hex(4)}"
     model_id = model_of(request.gpu_model_id)
-    account, keys, sold = quick.read(
+    account, keys, sold = shared_connection.read(
         account_of(caller.organization_id),
         keys_of(caller.organization_id, request.ssh_key_ids),
         sold_at(Tier.COMMUNITY, model_id),
@@ -85,4 +85,4 @@ def create_pod(*, caller: Caller, request: PodRequest, once: Once = NO_KEY) -> W
             "requested_shm_gb": request.shm_size_gb,
         },
     )
-    return in_the_pool(caller, VmRequest(name=name, ssh_key_ids=()), wanted, once)
+    return in_the_pool(caller, VmRequest(name=name, ssh_key_ids=()), wanted, guard)

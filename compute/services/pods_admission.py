@@ -15,7 +15,7 @@ from nodes.models import GpuModel, Node
 from nodes.services.fabrics import give_back, lease
 from nodes.services.liveness import level_of
 from nodes.services.locking import LockedNode
-from openrelay.errors import Conflict
+from openrelay.core.errors import Conflict
 from openrelay.identity.models import Organization
 
 AMD: Final = "amd"

@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from compute.models import Run, Workload
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 
 FIRST_WAIT: Final = dt.timedelta(seconds=10)
 LONGEST_WAIT: Final = dt.timedelta(minutes=5)

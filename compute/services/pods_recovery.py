@@ -10,7 +10,7 @@ from compute.services.pods_backoff import wait_of
 from compute.services.transitions import restate
 from nodes.services.locking import LockedNode
 from openrelay.audit.services.record import Actor
-from openrelay.clock import rfc3339
+from openrelay.core.clock import rfc3339
 
 JOB_LOST: Final = "its job was lost on its node and is started again"
 # What a container that never came up is said to have died of.

@@ -11,11 +11,11 @@ from django.db.models.functions import Cast, Coalesce
 
 from compute.models import GpuPrice, OrgGpuPrice, ResourceSize, Tier
 from nodes.models import GpuModel
-from openrelay import clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Invalid
+from openrelay.core import clock
+from openrelay.core.errors import Invalid
+from openrelay.core.rows import Reading
 from openrelay.identity.models import Organization
-from openrelay.rows import Reading
 
 _MOST = 2**31 - 1
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from nodes.models import Location
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
 
 
 def regions_of(preferred: Sequence[str]) -> frozenset[str]:

@@ -25,9 +25,9 @@ from compute.services.transitions import move
 from nodes.models import Node
 from nodes.services.locking import LockedNode, locked
 from nodes.services.report_order import Verdict, begin_epoch, judge, note_doubt, with_current_epoch
-from openrelay import clock
 from openrelay.audit.services.record import SYSTEM, Actor, record
 from openrelay.audit.services.repeats import record_repeated
+from openrelay.core import clock
 
 # What becomes of a workload that should run, by what its agent says of its guest's end.
 _ENDINGS = {

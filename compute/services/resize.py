@@ -12,7 +12,7 @@ from compute.services.own import disk_is_gone, on_its_node, refuse_state
 from compute.services.room import share_of
 from nodes.services.locking import LockedNode
 from openrelay.audit.services.record import record
-from openrelay.errors import Conflict, Invalid, Unavailable
+from openrelay.core.errors import Conflict, Invalid, Unavailable
 from openrelay.identity.caller import Caller
 
 

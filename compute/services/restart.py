@@ -25,8 +25,8 @@ from compute.services.stop import may_stop
 from compute.services.transitions import move
 from nodes.models import GpuUnit
 from nodes.services.locking import LockedNode
-from openrelay import quick
-from openrelay.errors import Conflict, Invalid, Unavailable
+from openrelay.core import shared_connection
+from openrelay.core.errors import Conflict, Invalid, Unavailable
 from openrelay.identity.caller import Caller
 
 
@@ -291,7 +291,7 @@ def _deploy_elsewhere(caller: Caller, workload: Workload) -> None:
     try:
         if workload.gpu_count:
             wanted = _wanted(workload, RULES[Workload.Kind(workload.kind)], disk_is_there=False)
-            (sold,) = quick.read(sold_at(workload.tier, workload.gpu_model_id))
+            (sold,) = shared_connection.read(sold_at(workload.tier, workload.gpu_model_id))
             in_the_pool(caller, request, replace(wanted, sold=tuple(sold)))
         else:
             cpu_in_the_pool(

@@ -10,9 +10,9 @@ from compute.models import Run
 from nodes.models import Node, NodeCredential
 from nodes.services.enrolment import revoke_all
 from nodes.services.locking import locked
-from openrelay import clock
 from openrelay.audit.services.record import SYSTEM
-from openrelay.errors import NotFound
+from openrelay.core import clock
+from openrelay.core.errors import NotFound
 
 # For so long a removed node's agent is answered that the node was removed.
 REVOKE_AFTER: Final = dt.timedelta(hours=1)

@@ -16,7 +16,7 @@ from compute.models import Claim, Run, UsageSession, UsageUnit, Workload
 from compute.services.prices import is_free, rate, size_rate
 from nodes.models import HoldUnit, Node
 from nodes.querysets import OFFLINE_GRACE, Moment
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 
 _NOT_HELD = (None, False)
 

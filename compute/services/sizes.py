@@ -6,9 +6,9 @@ from typing import Final
 from django.db import transaction
 
 from compute.models import ResourceSize
-from openrelay import clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Invalid, NotFound
+from openrelay.core import clock
+from openrelay.core.errors import Invalid, NotFound
 
 _SLUG: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _MOST: Final = 2**31 - 1

@@ -14,11 +14,11 @@ from psycopg.errors import ForeignKeyViolation
 from compute import states
 from compute.models import SshKey, WorkloadSshKey
 from openrelay.audit.services.record import record
-from openrelay.errors import Conflict, Invalid
+from openrelay.core.errors import Conflict, Invalid
+from openrelay.core.ids import parse_id
+from openrelay.core.rows import Reading, array
 from openrelay.identity.caller import Caller
 from openrelay.identity.services.callers import reread
-from openrelay.ids import parse_id
-from openrelay.rows import Reading, array
 
 # The name in the key's first field, and how many strings follow it inside.
 _TYPES = {

@@ -7,7 +7,7 @@ from compute.models import Workload
 from compute.services.claims import give_up
 from compute.services.own import find, on_its_node, refuse_state, require_its_node
 from compute.services.transitions import move
-from openrelay.errors import Conflict
+from openrelay.core.errors import Conflict
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Organization
 

@@ -12,8 +12,8 @@ from compute.models import Run
 from compute.querysets import RunQuerySet
 from compute.services.claims import waits_for
 from nodes.services.locking import locked
-from openrelay import clock
 from openrelay.audit.services.record import SYSTEM, record
+from openrelay.core import clock
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from compute.models import Run
 from compute.querysets import RunQuerySet
 from compute.services.claims import close, let_waiting_deploy
 from nodes.services.locking import locked, locked_for
-from openrelay import clock
 from openrelay.audit.services.record import SYSTEM, record
-from openrelay.errors import Conflict, Invalid, NotFound
+from openrelay.core import clock
+from openrelay.core.errors import Conflict, Invalid, NotFound
 from openrelay.identity.caller import Caller
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from uuid import UUID
 
 from compute.models import VmTemplate
 from nodes.models import GpuModel
-from openrelay.errors import Invalid
-from openrelay.ids import parse_id
-from openrelay.rows import Reading
+from openrelay.core.errors import Invalid
+from openrelay.core.ids import parse_id
+from openrelay.core.rows import Reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from compute import states
 from compute.models import Workload
 from compute.services import sessions
 from openrelay.audit.services.record import Actor, AuditEntry, record_all
-from openrelay.clock import rfc3339
-from openrelay.errors import Conflict
+from openrelay.core.clock import rfc3339
+from openrelay.core.errors import Conflict
 
 
 def facts(workload: Workload) -> dict[str, Any]:

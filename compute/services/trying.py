@@ -17,12 +17,12 @@ from compute.services.ssh_keys import keys_are_there
 from nodes.models import Node
 from nodes.services.locking import LockedNode, first_locked_for, locked_for
 from nodes.services.queueing import NodeBusy
-from openrelay.api.idempotency import Once
-from openrelay.clock import Now
-from openrelay.errors import NotFound
+from openrelay.core.clock import Now
+from openrelay.core.errors import NotFound
+from openrelay.core.idempotency import IdempotencyGuard
+from openrelay.core.ids import parse_id
+from openrelay.core.rows import NOTHING, Reading
 from openrelay.identity.caller import Caller
-from openrelay.ids import parse_id
-from openrelay.rows import NOTHING, Reading
 
 # So many candidates are offered to the lock at once: some more than others may be changing.
 _AT_ONCE = 16
@@ -56,7 +56,7 @@ class Trial(Generic[C]):
     """
 
     caller: Caller
-    once: Once
+    guard: IdempotencyGuard
     action: str
     decide: Callable[[LockedNode, Caller, C], Workload | Refusal]
     reading: Reading = NOTHING
@@ -70,7 +70,7 @@ class Trial(Generic[C]):
             ids = [candidate.node_id for candidate in first]
             with (
                 keys_are_there(),
-                first_locked_for(ids, self.caller, once=self.once, reading=self.reading) as found,
+                first_locked_for(ids, self.caller, guard=self.guard, reading=self.reading) as found,
             ):
                 if found is None:
                     tried.busy += first
@@ -120,7 +120,7 @@ class Trial(Generic[C]):
             node_id = candidate.node_id
             with (
                 keys_are_there(),
-                locked_for(node_id, self.caller, once=self.once, reading=self.reading, seconds=seconds) as (
+                locked_for(node_id, self.caller, guard=self.guard, reading=self.reading, seconds=seconds) as (
                     held,
                     now,
                 ),
@@ -134,7 +134,7 @@ class Trial(Generic[C]):
         require_active(caller)
         outcome = self.decide(held, caller, candidate)
         if isinstance(outcome, Workload):
-            self.once.store(outcome)
+            self.guard.store(outcome)
         return outcome
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from compute.services.pods_image import why_not_an_image
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
 
 _HTTPS: Final = "https://"
 # Names, IPv4 addresses among them, and IPv6 addresses in brackets, which `hostname` leaves out.

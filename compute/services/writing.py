@@ -11,8 +11,8 @@ from uuid import UUID
 
 from compute.models import Run, Workload
 from openrelay.audit.services.record import INSERT_ONE, AuditEntry, insert_values
-from openrelay.ids import new_id
-from openrelay.rows import array, as_json, columns, fresh_as_json, query
+from openrelay.core.ids import new_id
+from openrelay.core.rows import array, as_json, columns, fresh_as_json, query
 
 # A unit, and the hold by whose audience it is had; None for what is open to others too.
 Right = tuple[UUID, UUID | None]

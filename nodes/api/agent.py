@@ -17,8 +17,8 @@ from nodes.services.liveness import hear
 from openrelay.api.auth import bearer
 from openrelay.api.views import OperationView
 from openrelay.audit.actor import Actor
-from openrelay.clock import Now
-from openrelay.errors import Invalid, Unauthenticated
+from openrelay.core.clock import Now
+from openrelay.core.errors import Invalid, Unauthenticated
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
 

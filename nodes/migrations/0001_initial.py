@@ -6,7 +6,7 @@ import django.db.models.deletion
 from django.contrib.postgres.operations import BtreeGistExtension
 from django.db import migrations, models
 
-import openrelay.ids
+import openrelay.core.ids
 
 
 class Migration(migrations.Migration):
@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 (
@@ -53,7 +53,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("term", django.contrib.postgres.fields.ranges.DateTimeRangeField()),
@@ -66,7 +66,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("slug", models.SlugField(max_length=64, unique=True)),
@@ -87,7 +87,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("hostname", models.CharField(max_length=253)),
@@ -177,7 +177,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("address", models.CharField(help_text="PCI address, such as 0000:04:00.0", max_length=32)),
@@ -264,7 +264,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 (
@@ -350,7 +350,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("digest", models.CharField(editable=False, max_length=64, unique=True)),
@@ -373,7 +373,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("number", models.PositiveIntegerField()),
@@ -412,7 +412,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("address", models.CharField(max_length=32)),

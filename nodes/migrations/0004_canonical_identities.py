@@ -10,8 +10,8 @@ from typing import Any
 from django.db import migrations, models
 from django.db.models.functions import Now
 
-from openrelay import canonical
-from openrelay.ids import new_id
+from openrelay.core import canonical
+from openrelay.core.ids import new_id
 
 
 def rename(apps: Any, schema_editor: Any) -> None:

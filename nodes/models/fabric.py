@@ -3,8 +3,8 @@
 from django.db import models
 from django.db.models import Q
 
-from openrelay.canonical import SLUG_PATTERN
-from openrelay.ids import new_id
+from openrelay.core.canonical import SLUG_PATTERN
+from openrelay.core.ids import new_id
 
 
 class Fabric(models.Model):

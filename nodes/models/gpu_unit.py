@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from django.db import models
 
 from nodes.querysets import GpuUnitQuerySet
-from openrelay.canonical import PCI_ADDRESS_PATTERN
-from openrelay.ids import new_id
+from openrelay.core.canonical import PCI_ADDRESS_PATTERN
+from openrelay.core.ids import new_id
 
 # The classes of unit that can be reserved: passed through to a VM whole, or given to a pod by the runtime.
 VFIO_GROUP = "vfio-group"

@@ -10,7 +10,7 @@ from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
 from django.db import models
 
 from nodes.querysets import HoldQuerySet, HoldUnitQuerySet
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 
 
 class Hold(models.Model):

@@ -2,8 +2,8 @@
 
 from django.db import models
 
-from openrelay.canonical import SLUG_PATTERN
-from openrelay.ids import new_id
+from openrelay.core.canonical import SLUG_PATTERN
+from openrelay.core.ids import new_id
 
 
 class Location(models.Model):

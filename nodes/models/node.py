@@ -3,8 +3,8 @@
 from django.db import models
 
 from nodes.querysets import NodeQuerySet
-from openrelay.canonical import HOST_NAME_PATTERN
-from openrelay.ids import new_id
+from openrelay.core.canonical import HOST_NAME_PATTERN
+from openrelay.core.ids import new_id
 
 
 class Node(models.Model):

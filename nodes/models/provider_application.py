@@ -3,7 +3,7 @@
 from django.db import models
 from django.db.models import Q
 
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 
 
 class ProviderApplication(models.Model):

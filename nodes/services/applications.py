@@ -5,9 +5,9 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 
 from nodes.models import ProviderApplication
-from openrelay import clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Conflict, Invalid, NotFound
+from openrelay.core import clock
+from openrelay.core.errors import Conflict, Invalid, NotFound
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Organization
 from openrelay.identity.services.callers import reread

@@ -3,9 +3,9 @@
 from typing import Any
 
 from nodes.models import GpuModel, Location
-from openrelay import canonical
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Invalid
+from openrelay.core import canonical
+from openrelay.core.errors import Invalid
 
 
 def set_location(slug: str, fields: dict[str, Any], *, actor: Actor) -> Location:

@@ -6,9 +6,9 @@ from uuid import UUID
 from nodes.models import Location, Node, NodeCredential, NodeHeartbeat
 from nodes.services.locking import LockedNode, locked, locked_for
 from nodes.services.owner import require_enrolled
-from openrelay import canonical
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Invalid, NotFound
+from openrelay.core import canonical
+from openrelay.core.errors import Invalid, NotFound
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
 

@@ -8,10 +8,10 @@ from django.db import transaction
 from nodes.models import Fabric, FabricAddress, Node
 from nodes.services.catalog import require_slug
 from nodes.services.locking import LockedNode, locked
-from openrelay import canonical, clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Invalid
-from openrelay.text import require_name
+from openrelay.core import canonical, clock
+from openrelay.core.errors import Invalid
+from openrelay.core.text import require_name
 
 # A pool is written out, an address a row.
 MOST_ADDRESSES = 65_536

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from nodes.models.gpu_unit import why_not_reservable
-from openrelay.rows import Reading
+from openrelay.core.rows import Reading
 
 _UNITS = """(
     SELECT json_agg(json_build_array(

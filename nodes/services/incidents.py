@@ -11,9 +11,9 @@ from django.db import transaction
 
 from nodes.models import InventoryReport, Node, NodeIncident, TopologyGeneration
 from nodes.services.report_order import PAST_EPOCH
-from openrelay import clock
 from openrelay.audit.services.record import Actor, record
 from openrelay.audit.services.repeats import record_repeated
+from openrelay.core import clock
 
 _HOUR: Final = timedelta(hours=1)
 # So many flagged reports of an earlier start within an hour are no delayed ones. One a minute is kept.

@@ -24,7 +24,7 @@ from nodes.services.owner import require_enrolled
 from nodes.services.report_order import Verdict, begin_epoch, judge, note_doubt, with_current_epoch
 from openrelay.audit.services.record import Actor, AuditEntry, record, record_all
 from openrelay.audit.services.repeats import record_repeated
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
 
 # What some facts were and what they became.
 Sides = tuple[dict[str, Any], dict[str, Any]]

@@ -5,7 +5,7 @@ import datetime as dt
 from nodes.levels import BASE
 from nodes.models import Node, NodeHeartbeat
 from nodes.querysets import OFFLINE_GRACE
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 
 # Often enough to tell who is online, seldom enough not to wear the table.
 _HEARTBEAT_EVERY = dt.timedelta(seconds=3)

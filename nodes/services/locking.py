@@ -13,12 +13,12 @@ from django.db import OperationalError, transaction
 
 from nodes.models import Node
 from nodes.services.queueing import NodeBusy, queued
-from openrelay import clock
-from openrelay.api.idempotency import NO_KEY, Once
-from openrelay.errors import NotFound
+from openrelay.core import clock
+from openrelay.core.errors import NotFound
+from openrelay.core.idempotency import NO_GUARD, IdempotencyGuard
+from openrelay.core.rows import NOTHING, Params, Question, Reading, array, build, columns, query_all
 from openrelay.identity.caller import Caller
 from openrelay.identity.services.callers import rereading
-from openrelay.rows import NOTHING, Params, Question, Reading, array, build, columns, query_all
 
 T = TypeVar("T")
 
@@ -81,39 +81,43 @@ def locked_for(
     node_id: UUID,
     caller: Caller,
     *,
-    once: Once = NO_KEY,
+    guard: IdempotencyGuard = NO_GUARD,
     reading: Reading = NOTHING,
     seconds: float | None = None,
 ) -> Iterator[tuple[LockedNode, Caller]]:
-    """One transaction for `caller`: take `once`, lock the node, read clock and rights, and `reading`.
+    """One transaction for `caller`: take `guard`, lock the node, read clock and rights, and `reading`.
 
     The lock is waited for as long as usual, and no longer than `seconds`. Raises NotFound when there is no
-    such node, NodeBusy when its lock is not to be had in time, and what `reread` and `once.begin` raise.
+    such node, NodeBusy when its lock is not to be had in time, and what `reread` and `guard.begin` raise.
     """
     with transaction.atomic():
-        once.begin()
+        guard.begin()
         found = _wait_and_ask(node_id, rereading(caller, reading), seconds)
         if found is None:
             raise NotFound()
         node, (caller, at, read) = found
-        yield LockedNode(node, at, read, closing=not once.keeps), caller
+        yield LockedNode(node, at, read, closing=not guard.has_key), caller
 
 
 @contextmanager
 def first_locked_for(
-    node_ids: Sequence[UUID], caller: Caller, *, once: Once = NO_KEY, reading: Reading = NOTHING
+    node_ids: Sequence[UUID],
+    caller: Caller,
+    *,
+    guard: IdempotencyGuard = NO_GUARD,
+    reading: Reading = NOTHING,
 ) -> Iterator[tuple[LockedNode, Caller] | None]:
     """The same for the first of those nodes, in their order, that no other transaction holds; None when there
     is none.
     """
     with transaction.atomic():
-        once.begin()
+        guard.begin()
         found = _lock_and_ask(_LOCK_FIRST, [array(node_ids)], rereading(caller, reading))
         if found is None:
             yield None
             return
         node, (caller, at, read) = found
-        yield LockedNode(node, at, read, closing=not once.keeps), caller
+        yield LockedNode(node, at, read, closing=not guard.has_key), caller
 
 
 def _wait_and_ask(

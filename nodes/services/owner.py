@@ -8,8 +8,8 @@ from datetime import datetime
 from nodes.models import GpuUnit, TopologyGeneration
 from nodes.services.locking import LockedNode
 from openrelay.audit.services.record import Actor, record
-from openrelay.clock import rfc3339
-from openrelay.errors import Invalid
+from openrelay.core.clock import rfc3339
+from openrelay.core.errors import Invalid
 
 
 def require_enrolled(held: LockedNode) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from openrelay.errors import TryAgain
+from openrelay.core.errors import TryAgain
 
 #: The part of the usual wait that remains for a thread that comes when enough others wait already.
 BRIEF_PART = 0.2

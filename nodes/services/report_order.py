@@ -14,7 +14,7 @@ from django.db.models import OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 
 from nodes.models import AgentEpoch, ReportOrder
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 
 RESTART_SECONDS: Final = 30
 # An epoch that is forgotten would count as new; so many starts later no report of it is under way.

@@ -7,7 +7,7 @@ from functools import cache
 from uuid import UUID
 
 from nodes.models import GpuModel, GpuUnit, Node
-from openrelay.rows import Question, Row, ask_all, build, columns
+from openrelay.core.rows import Question, Row, ask_all, build, columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from openrelay.errors import Unauthenticated
+from openrelay.core.errors import Unauthenticated
 from openrelay.identity.caller import Caller
 from openrelay.identity.services.callers import authenticate
 

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 
 from openrelay.api.middleware import is_api_path
 from openrelay.api.throttle import count_address
-from openrelay.errors import (
+from openrelay.core.errors import (
     ApiError,
     Conflict,
     Forbidden,

@@ -1,18 +1,18 @@
 """Idempotency-Key: a request that comes again is given the answer it was given, and does nothing.
 
-How a creating view and its service use it, with `once` the request's key (or the absence of one):
+How a creating view and its service use it, with `guard` the request's key (or the absence of one):
 
-    once = self.once(body, vm_summary)          # replays a stored answer; 422 for another body
-    vm = create_vm(caller=..., once=once, ...)  # the service, in each transaction that may do the work:
+    guard = self.guard(body, vm_summary)          # replays a stored answer; 422 for another body
+    vm = create_vm(caller=..., guard=guard, ...)  # the service, in each transaction that may do the work:
         with transaction.atomic():
-            once.begin()                        # first: the key's lock, 409 when held, and looks again
+            guard.begin()                        # first: the key's lock, 409 when held, and looks again
             ...                                 # lock the node, decide, write, audit
-            once.store(vm)                      # last: the answer, in the transaction that did the work
-    return once.response(vm)
+            guard.store(vm)                      # last: the answer, in the transaction that did the work
+    return guard.response(vm)
 
 A service that tries several nodes in a transaction each calls `begin` in each: between two attempts the key
 is nobody's, and whoever takes it next either finds the stored answer or does the work itself, once. Without a
-header all of it costs nothing. Services take `once: Once = NO_KEY`.
+header all of it costs nothing. Services take `guard: IdempotencyGuard = NO_GUARD`.
 """
 
 import datetime as dt
@@ -21,15 +21,16 @@ import json
 import re
 import uuid
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from django.db import connection
 from rest_framework.response import Response
 
 from openrelay.api.handler import Replayed
 from openrelay.api.models import IdempotencyKey
-from openrelay.clock import Now
-from openrelay.errors import ApiError, Conflict, Invalid, Unprocessable
+from openrelay.core.clock import Now
+from openrelay.core.errors import ApiError, Conflict, Invalid, Unprocessable
+from openrelay.core.idempotency import NoGuard
 
 KEPT = dt.timedelta(hours=24)
 _KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
@@ -37,32 +38,7 @@ _KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
 Render = Callable[[Any], dict[str, Any]]
 
 
-class Once(Protocol):
-    """One request's Idempotency-Key, or the absence of one; `keeps` says which."""
-
-    keeps: bool
-
-    def begin(self) -> None:
-        """Take the key for this transaction; see the module."""
-
-    def store(self, result: Any) -> None:
-        """Keep the answer that `result` renders to, in this transaction."""
-
-
-class _NoKey:
-    keeps = False
-
-    def begin(self) -> None:
-        pass
-
-    def store(self, result: Any) -> None:
-        pass
-
-
-NO_KEY: Once = _NoKey()
-
-
-class OnceWithoutKey(_NoKey):
+class UnguardedRequest(NoGuard):
     """A request without the header: nothing is looked up or kept."""
 
     def __init__(self, render: Render) -> None:
@@ -73,10 +49,10 @@ class OnceWithoutKey(_NoKey):
         return Response(self.render(result))
 
 
-class OnceByKey:
+class GuardedRequest:
     """A request with the header."""
 
-    keeps = True
+    has_key = True
 
     def __init__(self, organization_id: uuid.UUID, key: str, fingerprint: str, render: Render) -> None:
         self.organization_id = organization_id
@@ -150,7 +126,7 @@ def _in_use() -> ApiError:
     return error
 
 
-def open_once(
+def open_guard(
     header: str | None,
     *,
     method: str,
@@ -159,18 +135,18 @@ def open_once(
     organization_id: uuid.UUID,
     body: Any,
     render: Render,
-) -> OnceByKey | OnceWithoutKey:
+) -> GuardedRequest | UnguardedRequest:
     """The Idempotency-Key of a request whose permission has been judged.
 
     `header` is its value or None, `body` the parsed JSON, `render` makes the answer from what the service
-    returns. Raises Invalid (VALIDATION_ERROR) for a malformed header, and what `OnceByKey.look` raises.
+    returns. Raises Invalid (VALIDATION_ERROR) for a malformed header, and what `GuardedRequest.look` raises.
     """
     if header is None:
-        return OnceWithoutKey(render)
+        return UnguardedRequest(render)
     if not _KEY.fullmatch(header):
         raise Invalid("Idempotency-Key must be 1 to 255 printable ASCII characters.")
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     fingerprint = hashlib.sha256(json.dumps([method, path, principal, canonical]).encode()).hexdigest()
-    once = OnceByKey(organization_id, header, fingerprint, render)
-    once.look()
-    return once
+    guard = GuardedRequest(organization_id, header, fingerprint, render)
+    guard.look()
+    return guard

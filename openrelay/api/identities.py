@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from openrelay import canonical
 from openrelay.api.serializers import StrictCharField
+from openrelay.core import canonical
 
 
 class _CanonicalField(StrictCharField):

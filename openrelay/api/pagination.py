@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from django.db import models
 
 from openrelay.api.serializers import StrictCharField, StrictIntegerField, StrictSerializer
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
 
 M = TypeVar("M", bound=models.Model)
 

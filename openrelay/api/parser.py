@@ -7,7 +7,7 @@ from typing import IO, Any, Final, NoReturn
 
 from rest_framework.parsers import BaseParser
 
-from openrelay.errors import ApiError, Invalid
+from openrelay.core.errors import ApiError, Invalid
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 32

@@ -14,9 +14,9 @@ from rest_framework.fields import SkipField, empty, get_error_detail
 from rest_framework.settings import api_settings
 from rest_framework.validators import ProhibitSurrogateCharactersValidator
 
-from openrelay.errors import Invalid
-from openrelay.ids import parse_id
-from openrelay.text import fault_of_name, fault_of_text
+from openrelay.core.errors import Invalid
+from openrelay.core.ids import parse_id
+from openrelay.core.text import fault_of_name, fault_of_text
 
 # So many faults of an object or a list end its validation, and a refusal names so many.
 MOST_FAULTS: Final = 5
@@ -83,7 +83,7 @@ class StrictCharField(serializers.CharField):
 
 
 class NameField(StrictCharField):
-    """A name, as given, without characters that cannot be seen; see `openrelay.text`."""
+    """A name, as given, without characters that cannot be seen; see `openrelay.core.text`."""
 
     default_error_messages = {"unseen": "{fault}"}
 
@@ -95,7 +95,7 @@ class NameField(StrictCharField):
 
 
 class FreeTextField(StrictCharField):
-    """A text of several lines, without characters that cannot be seen; see `openrelay.text`."""
+    """A text of several lines, without characters that cannot be seen; see `openrelay.core.text`."""
 
     default_error_messages = {"unseen": "{fault}"}
 

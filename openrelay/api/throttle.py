@@ -16,8 +16,8 @@ from django.http import HttpRequest
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from openrelay import counters
-from openrelay.errors import TooManyRequests
+from openrelay.core import counters
+from openrelay.core.errors import TooManyRequests
 from openrelay.identity.caller import Caller
 
 WINDOW_SECONDS = 60

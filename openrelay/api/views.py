@@ -13,10 +13,10 @@ from rest_framework.views import APIView
 
 from openrelay.api import serializers
 from openrelay.api.handler import MethodNotAllowed
-from openrelay.api.idempotency import OnceByKey, OnceWithoutKey, Render, open_once
+from openrelay.api.idempotency import GuardedRequest, Render, UnguardedRequest, open_guard
 from openrelay.api.parser import MAX_BYTES, TooLarge
 from openrelay.audit.services.refusals import is_audited, record_refusal
-from openrelay.errors import ApiError, Forbidden, Invalid, NotFound, Unauthenticated
+from openrelay.core.errors import ApiError, Forbidden, Invalid, NotFound, Unauthenticated
 from openrelay.identity.caller import AddressRefused, Caller
 from openrelay.identity.operations import OPERATIONS, Access
 
@@ -156,10 +156,10 @@ class OperationView(APIView):
                 raise Invalid(f"{ascii(name[:60])[1:-1]} is given {len(values)} times. Give it once.")
         return serializers.read(serializer_class, given.dict(), query=True)
 
-    def once(self, render: Render) -> OnceByKey | OnceWithoutKey:
+    def guard(self, render: Render) -> GuardedRequest | UnguardedRequest:
         """This request's Idempotency-Key; `openrelay.api.idempotency` says how to use it."""
         header = self.request.META.get("HTTP_IDEMPOTENCY_KEY")
-        return open_once(
+        return open_guard(
             header,
             method=self.request.method or "",
             path=self.request.path_info,

@@ -6,7 +6,7 @@ from django.db.models import Model
 from django.http import HttpRequest
 
 from openrelay.console.caller import decider
-from openrelay.errors import ApiError
+from openrelay.core.errors import ApiError
 from openrelay.identity.models import User
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})

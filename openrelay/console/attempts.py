@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.http import HttpResponse
 
-from openrelay import counters
 from openrelay.audit.actor import SYSTEM, Actor
 from openrelay.audit.services.record import record
-from openrelay.errors import TooManyRequests
+from openrelay.core import counters
+from openrelay.core.errors import TooManyRequests
 from openrelay.identity.models import User
 
 WINDOW_SECONDS = 15 * 60

@@ -20,10 +20,10 @@ from django.utils.http import urlencode
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.contrib.filters.admin import DropdownFilter
 
-from openrelay.canonical import search_term as search_for
 from openrelay.console.access import can_view, has_action, require_action
 from openrelay.console.listing import DeclaredList, ListRefused
-from openrelay.ids import parse_id
+from openrelay.core.canonical import search_term as search_for
+from openrelay.core.ids import parse_id
 
 #: What an operator needs to see an object's history, which is its events in the audit log.
 HISTORY_ACTION = "audit.read"

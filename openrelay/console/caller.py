@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from django.http import HttpRequest
 
 from openrelay.audit.services.refusals import is_audited, record_refusal
-from openrelay.errors import ApiError, Forbidden
+from openrelay.core.errors import ApiError, Forbidden
 from openrelay.identity.caller import AddressRefused, Caller
 from openrelay.identity.models import Organization, User
 from openrelay.identity.services.callers import console_caller

@@ -14,7 +14,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from openrelay.console.base import titled
 from openrelay.console.caller import decider
-from openrelay.errors import ApiError
+from openrelay.core.errors import ApiError
 from openrelay.identity.caller import Caller
 
 Fields = dict[str, Any]

@@ -8,9 +8,9 @@ from django.views.decorators.debug import sensitive_variables
 from unfold.forms import AuthenticationForm
 
 from openrelay.console.attempts import Attempt, begin, refused
-from openrelay.errors import TooManyRequests
+from openrelay.core.errors import TooManyRequests
+from openrelay.core.text import fault_of_text
 from openrelay.identity.models import User
-from openrelay.text import fault_of_text
 
 
 class OperatorLoginForm(AuthenticationForm):

@@ -9,7 +9,7 @@ from django.urls import reverse_lazy
 
 from openrelay.audit.actor import Actor
 from openrelay.audit.services.refusals import record_refusal
-from openrelay.errors import Forbidden
+from openrelay.core.errors import Forbidden
 from openrelay.identity.models import User
 
 CONSOLE = reverse_lazy("admin:index")

@@ -13,7 +13,7 @@ from unfold.forms import AdminOwnPasswordChangeForm
 
 from openrelay.audit.actor import Actor
 from openrelay.console.attempts import Attempt, begin, said, settle
-from openrelay.errors import TooManyRequests
+from openrelay.core.errors import TooManyRequests
 from openrelay.identity.models import User
 from openrelay.identity.services.users import set_password
 

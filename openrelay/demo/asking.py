@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from openrelay import sdk
+from openrelay.demo import sdk
 
 # Seconds that a server may be away, or a guest may take to start or go.
 PATIENCE = 90.0

@@ -10,7 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from openrelay.database.bounded import Connection, Limits
+from openrelay.core.database.bounded import Connection, Limits
 
 #: For how many seconds each is waited for.
 PATIENCE_SECONDS = 3

@@ -5,8 +5,8 @@ import ipaddress
 import re
 from collections.abc import Sequence
 
-from openrelay import canonical
-from openrelay.errors import Invalid
+from openrelay.core import canonical
+from openrelay.core.errors import Invalid
 
 # 192.0.2.1:8080 and [2001:db8::1]:8080, as some proxies write an address; the port is optional in brackets.
 _WITH_PORT = re.compile(

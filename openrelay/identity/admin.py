@@ -11,15 +11,15 @@ from django.urls import URLPattern
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, BooleanRadioFilter
 from unfold.decorators import display
 
-from openrelay.clock import Now
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter
+from openrelay.core.clock import Now
+from openrelay.core.ids import parse_id
 from openrelay.identity.accounts import ACTIVE, BALANCE_DEPLETED, BALANCE_LOW, SUSPENDED
 from openrelay.identity.admin_decisions import MembershipDecisions, SessionDecisions, links_to
 from openrelay.identity.models import ApiKey, Membership, Organization, Role, SessionToken, User
 from openrelay.identity.permissions import BUILTIN_ROLES
 from openrelay.identity.roles import builtin
 from openrelay.identity.services.memberships import OPERATORS_ACTION
-from openrelay.ids import parse_id
 
 # Nobody is in a group of Django's: roles say who may do what.
 admin.site.unregister(Group)

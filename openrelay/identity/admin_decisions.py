@@ -11,11 +11,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html_join
 
-from openrelay import clock
-from openrelay.clock import Now
 from openrelay.console.base import FactsAdmin
 from openrelay.console.deciding import Decision, decide
 from openrelay.console.forms import ReasonForm
+from openrelay.core import clock
+from openrelay.core.clock import Now
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import ApiKey, Membership, Role, SessionToken
 from openrelay.identity.permissions import BUILTIN_ROLES

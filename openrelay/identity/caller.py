@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from openrelay.audit.actor import Actor
-from openrelay.errors import Forbidden
+from openrelay.core.errors import Forbidden
+from openrelay.core.ids import parse_id
 from openrelay.identity.accounts import ORDINARY, Account
 from openrelay.identity.addresses import in_ranges
 from openrelay.identity.permissions import PLATFORM_ACTIONS, SESSION_ONLY_ACTIONS
 from openrelay.identity.roles import HeldRole
-from openrelay.ids import parse_id
 
 Kind = Literal["user", "api_key", "node"]
 

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 
+from openrelay.core.rows import NOTHING, Question, Reading, Row
 from openrelay.identity.accounts import STATUS_SQL, Account
 from openrelay.identity.caller import Place
 from openrelay.identity.roles import HeldRole, builtin
-from openrelay.rows import NOTHING, Question, Reading, Row
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 import json
 
-# The codes are those of openrelay.errors and openrelay.api.parser.
+# The codes are those of openrelay.core.errors and openrelay.api.parser.
 BAD_REQUEST = (400, "VALIDATION_ERROR")
 TIMEOUT = (408, "REQUEST_TIMEOUT")
 TOO_LARGE = (413, "PAYLOAD_TOO_LARGE")

@@ -8,8 +8,8 @@ from uuid import UUID
 from django import forms
 from django.db.models import Q
 
+from openrelay.core.ids import parse_id
 from openrelay.identity.models import Organization
-from openrelay.ids import parse_id
 
 
 class ShownForm(forms.Form):

@@ -12,10 +12,10 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter, FieldTextFilt
 from unfold.decorators import display
 
 from nodes.models import HoldAudience, HoldUnit, TopologyGeneration
-from openrelay.clock import Now
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, link, titled
 from openrelay.console.filters import TimeRangeFilter
 from openrelay.console.listing import DeclaredList
+from openrelay.core.clock import Now
 from reservations.admin.review import ACTION, ReviewPages
 from reservations.models import Announcement, Reservation, ReservationManager
 from reservations.querysets import Status

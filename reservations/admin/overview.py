@@ -8,8 +8,8 @@ from django.urls import reverse
 
 from compute.models import AgentState, Run, Workload
 from nodes.models import InventoryReport, Node, NodeIncident
-from openrelay.clock import Now
 from openrelay.console.access import can_view
+from openrelay.core.clock import Now
 from reservations.models import Reservation
 from reservations.querysets import Status
 

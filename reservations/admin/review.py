@@ -14,7 +14,7 @@ from django.urls import reverse
 from openrelay.console.base import titled
 from openrelay.console.caller import caller_of, decider
 from openrelay.console.forms import ReasonForm
-from openrelay.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from openrelay.core.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from openrelay.identity.models import Organization
 from reservations.admin.forms import AudienceForm, EndForm, PlainForm, ShownForm
 from reservations.services import amending, effects

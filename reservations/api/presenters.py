@@ -5,7 +5,7 @@ from typing import Any
 
 from compute.models import Workload
 from nodes.models import Node, ProviderApplication
-from openrelay.clock import rfc3339
+from openrelay.core.clock import rfc3339
 from openrelay.identity.models import Organization
 from reservations.models import Reservation
 from reservations.services.capacity import Eviction

@@ -12,7 +12,7 @@ from nodes.models import Node, ProviderApplication
 from nodes.services import applications
 from openrelay.api.lists import answer_list
 from openrelay.api.views import OrgView
-from openrelay.errors import NotFound
+from openrelay.core.errors import NotFound
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Organization
 from reservations.api import presenters, provider_serializers

@@ -248,7 +248,7 @@ OPERATIONS = {
             "RESERVATION_OVERLAP",
             "FEATURE_DISABLED",
         ),
-        once=True,
+        takes_idempotency_key=True,
     ),
     "get_node_reservation": Operation(
         tag="reservations",

@@ -8,14 +8,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from nodes.models import Node
-from openrelay import clock
 from openrelay.api.lists import ListQuery, answer_list
 from openrelay.api.views import OperationView, OrgView
-from openrelay.clock import Now
-from openrelay.errors import NotFound
+from openrelay.core import clock
+from openrelay.core.clock import Now
+from openrelay.core.errors import NotFound
+from openrelay.core.ids import parse_id
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Organization
-from openrelay.ids import parse_id
 from reservations.api import presenters, serializers
 from reservations.models import Reservation
 from reservations.querysets import ReservationQuerySet, Status, active_in_term, not_ended, reachable_by
@@ -80,7 +80,7 @@ class NodeReservations(OperatedNodeView):
 
     def post(self, request: Request, node_id: str) -> Response:
         """Reserve GPU units of the node for an audience and a term."""
-        once = self.once(presenters.reservation)
+        guard = self.guard(presenters.reservation)
         data = self.read(serializers.CreateReservation)
         made = booking.reserve(
             caller=self.caller,
@@ -92,9 +92,9 @@ class NodeReservations(OperatedNodeView):
             ends_at=data.get("endsAt"),
             contract_ref=data.get("contractRef", ""),
             reason=data.get("reason", ""),
-            once=once,
+            guard=guard,
         )
-        return once.response(made)
+        return guard.response(made)
 
 
 class NodeUnits(NodeView):

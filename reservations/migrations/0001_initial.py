@@ -3,7 +3,7 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-import openrelay.ids
+import openrelay.core.ids
 
 
 class Migration(migrations.Migration):
@@ -85,7 +85,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 (

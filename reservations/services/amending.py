@@ -11,7 +11,7 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from nodes.models import Hold, HoldAudience, HoldUnit
 from nodes.services.locking import LockedNode, locked_for
 from openrelay.audit.services.record import record
-from openrelay.errors import Conflict, Invalid
+from openrelay.core.errors import Conflict, Invalid
 from openrelay.identity.caller import Caller
 from reservations.models import Reservation, ReservationManager
 from reservations.services import announcing, contracts

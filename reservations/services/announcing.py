@@ -8,11 +8,11 @@ from django.db.models import Exists, F, OuterRef, Q
 
 from nodes.models import Hold, TopologyGeneration
 from nodes.services.locking import LockedNode, locked
-from openrelay import jobs
 from openrelay.audit.actor import SYSTEM
 from openrelay.audit.services.record import record
-from openrelay.clock import rfc3339
-from openrelay.errors import NotFound
+from openrelay.core import jobs
+from openrelay.core.clock import rfc3339
+from openrelay.core.errors import NotFound
 from reservations.models import Announcement, Reservation
 from reservations.querysets import Status
 

@@ -11,12 +11,12 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from nodes.models import Hold, Node
 from nodes.services.hardware import UnitHardware, hardware, mixed_classes_reason, units_of
 from nodes.services.locking import locked_for
-from openrelay.api.idempotency import NO_KEY, Once
 from openrelay.audit.services.record import AuditEntry
-from openrelay.clock import rfc3339
-from openrelay.errors import Invalid
+from openrelay.core.clock import rfc3339
+from openrelay.core.errors import Invalid
+from openrelay.core.idempotency import NO_GUARD, IdempotencyGuard
+from openrelay.core.ids import new_id
 from openrelay.identity.caller import Caller
-from openrelay.ids import new_id
 from reservations.models import Reservation
 from reservations.querysets import Status
 from reservations.services import announcing, contracts
@@ -37,7 +37,7 @@ def reserve(
     ends_at: datetime | None = None,
     contract_ref: str = "",
     reason: str = "",
-    once: Once = NO_KEY,
+    guard: IdempotencyGuard = NO_GUARD,
 ) -> Reservation:
     """Reserve units of one node for an audience, from `starts_at` (now when None) to `ends_at` (None: open).
 
@@ -49,7 +49,7 @@ def reserve(
     RESERVATION_OVERLAP, or FEATURE_DISABLED when reservations are not enabled for one of the audience.
     """
     try:
-        with locked_for(node_id, caller, once=once, reading=units_of(node_id)) as (held, caller):
+        with locked_for(node_id, caller, guard=guard, reading=units_of(node_id)) as (held, caller):
             contracts.require_operator(caller)
             node, at = held.node, held.at
             _require_enrolled(node, at)
@@ -86,7 +86,7 @@ def reserve(
             contracts.require_known([*audience, *managers], written.organizations)
             contracts.require_enabled(written.disabled)
             announcing.wake(reservation, at)
-            once.store(reservation)
+            guard.store(reservation)
             return reservation
     except IntegrityError as error:
         # PostgreSQL refused the overlap, or an organization that was just deleted; find the words for it.

@@ -11,7 +11,7 @@ from compute.services.eviction import evict
 from nodes.models import HoldUnit
 from nodes.services.locking import LockedNode, locked_for
 from openrelay.audit.services.record import record
-from openrelay.errors import Conflict, Invalid, NotFound
+from openrelay.core.errors import Conflict, Invalid, NotFound
 from openrelay.identity.caller import Caller
 from reservations.models import Reservation
 from reservations.querysets import Status

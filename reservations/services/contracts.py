@@ -10,11 +10,11 @@ from psycopg.errors import ExclusionViolation
 
 from nodes.models import HoldUnit, Node
 from nodes.services.locking import LockedNode
-from openrelay.clock import rfc3339
-from openrelay.errors import Conflict, Invalid, NotFound
+from openrelay.core.clock import rfc3339
+from openrelay.core.errors import Conflict, Invalid, NotFound
+from openrelay.core.ids import parse_id
+from openrelay.core.rows import query
 from openrelay.identity.caller import Caller
-from openrelay.ids import parse_id
-from openrelay.rows import query
 from reservations.models import Reservation
 from reservations.querysets import Status
 

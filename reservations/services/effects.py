@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
-from openrelay.clock import rfc3339
+from openrelay.core.clock import rfc3339
 from openrelay.identity.models import Organization
 from reservations.services.review import Change, Review, Row, User
 

@@ -10,7 +10,7 @@ from nodes.models import Location, Node
 from nodes.services import catalog, enrolment, inventory
 from nodes.services.locking import locked
 from openrelay.audit.services.record import Actor
-from openrelay.errors import ApiError
+from openrelay.core.errors import ApiError
 from openrelay.identity.models import Organization
 from openrelay.identity.services.organizations import create_organization
 from reservations.models import Reservation

@@ -8,8 +8,8 @@ from nodes.models import GpuModel, Location, Node
 from nodes.querysets import Moment
 from nodes.services import inventory
 from nodes.services.inventory import Difference
-from openrelay.clock import Now
-from openrelay.errors import Invalid
+from openrelay.core.clock import Now
+from openrelay.core.errors import Invalid
 from openrelay.identity.models import Organization
 from reservations import fleet as fleet_file
 from reservations.models import Reservation

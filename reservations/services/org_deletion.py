@@ -12,10 +12,10 @@ from uuid import UUID
 from django.db import transaction
 
 from nodes.models import Node
-from openrelay import clock, jobs
 from openrelay.audit.services.record import Actor, record
-from openrelay.clock import rfc3339
-from openrelay.errors import Conflict, NotFound
+from openrelay.core import clock, jobs
+from openrelay.core.clock import rfc3339
+from openrelay.core.errors import Conflict, NotFound
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Organization
 from openrelay.identity.services.callers import forget_keys, reread

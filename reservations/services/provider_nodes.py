@@ -8,8 +8,8 @@ from django.db.models import Count, F, Q, Sum
 
 from nodes.models import GpuUnit, Node
 from nodes.querysets import NodeQuerySet, NodeStatus
-from openrelay.clock import Now
-from openrelay.errors import NotFound
+from openrelay.core.clock import Now
+from openrelay.core.errors import NotFound
 from reservations.models import Reservation
 
 

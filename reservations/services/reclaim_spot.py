@@ -11,7 +11,7 @@ from compute.services.eviction import evict
 from nodes.models import GpuUnit, HoldUnit
 from nodes.services.locking import LockedNode, locked_for
 from openrelay.audit.services.record import record
-from openrelay.errors import Invalid, NotFound
+from openrelay.core.errors import Invalid, NotFound
 from openrelay.identity.caller import Caller
 from reservations.models import Reservation
 from reservations.querysets import active_in_term

@@ -10,8 +10,8 @@ from compute.models import Workload
 from compute.services.claims import claims_on, occupancies_on
 from nodes.models import Gpu, GpuUnit, HoldUnit, Node, TopologyGeneration
 from nodes.services.survey import survey
-from openrelay import clock
-from openrelay.errors import NotFound
+from openrelay.core import clock
+from openrelay.core.errors import NotFound
 from openrelay.identity.models import Organization
 from reservations.models import Reservation
 from reservations.querysets import Status

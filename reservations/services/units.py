@@ -8,7 +8,7 @@ from compute.services.claims import claims_of, occupancies_of
 from nodes.models import Node
 from nodes.services.hardware import mixed_classes_reason
 from nodes.services.survey import UnitFacts, held_of, together, units_of
-from openrelay.rows import ask_all
+from openrelay.core.rows import ask_all
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from openrelay.audit.services.record import INSERT_ONE, AuditEntry, insert_values
-from openrelay.rows import query
+from openrelay.core.rows import query
 from reservations.models import Reservation
 
 _INSERT = f"""

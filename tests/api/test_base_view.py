@@ -14,10 +14,10 @@ from rest_framework.response import Response
 from openrelay import urls
 from openrelay.api.views import OperationView, OrgView
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import NotFound
+from openrelay.core.errors import NotFound
+from openrelay.core.ids import new_id
 from openrelay.identity.caller import Caller
 from openrelay.identity.operations import OPERATIONS, Access
-from openrelay.ids import new_id
 from tests.identity.factories import bearer, make_key, make_org, make_person
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]

@@ -9,7 +9,7 @@ from django.test import Client
 from openrelay.api.auth import BearerAuthentication
 from openrelay.api.views import OrgView
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import NotFound
+from openrelay.core.errors import NotFound
 from openrelay.identity.operations import OPERATIONS, Access
 from tests.api.test_operations import api_views
 from tests.identity.factories import bearer, make_key, make_org

@@ -9,12 +9,12 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from openrelay import counters
 from openrelay.api import throttle
 from openrelay.audit.models import AuditEvent
-from openrelay.circuit import Circuit
+from openrelay.core import counters
+from openrelay.core.circuit_breaker import CircuitBreaker
+from openrelay.core.ids import new_id
 from openrelay.identity.models import Organization
-from openrelay.ids import new_id
 from tests import factories
 from tests.api.test_permission_matrix import ROWS, address, send
 from tests.identity.factories import bearer
@@ -90,7 +90,7 @@ def test_it_is_noted_alike_for_what_is_there_and_what_is_not(client: Client, met
 def three_a_minute(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.RATE_LIMIT_PER_MINUTE = settings.RATE_LIMIT_PER_ADDRESS_PER_MINUTE = 3
     settings.REDIS_PREFIX = f"openrelay-test-{uuid.uuid4()}:"
-    monkeypatch.setattr(counters, "valkey", Circuit())
+    monkeypatch.setattr(counters, "valkey", CircuitBreaker())
     counters._client.cache_clear()
     throttle.forget_callers()
     yield

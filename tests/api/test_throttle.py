@@ -11,12 +11,12 @@ from redis.client import Pipeline
 from rest_framework.settings import api_settings
 
 import openrelay.settings
-from openrelay import counters
 from openrelay.api import throttle
 from openrelay.api.throttle import CallerThrottle
 from openrelay.api.views import OperationView
-from openrelay.circuit import Circuit
-from openrelay.errors import TooManyRequests
+from openrelay.core import counters
+from openrelay.core.circuit_breaker import CircuitBreaker
+from openrelay.core.errors import TooManyRequests
 from tests import factories
 from tests.identity.factories import bearer, make_key, make_org
 
@@ -28,7 +28,7 @@ def limits(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Three requests a minute of a caller, and of an address without a credential."""
     settings.RATE_LIMIT_PER_MINUTE = settings.RATE_LIMIT_PER_ADDRESS_PER_MINUTE = 3
     settings.REDIS_PREFIX = "openrelay-test-throttle:"
-    monkeypatch.setattr(counters, "valkey", Circuit())
+    monkeypatch.setattr(counters, "valkey", CircuitBreaker())
     counters._client.cache_clear()
     throttle.forget_callers()
     yield

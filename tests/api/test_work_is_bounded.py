@@ -12,7 +12,7 @@ from rest_framework import serializers as drf
 from openrelay.api import serializers
 from openrelay.api.parser import parse_object
 from openrelay.api.schema.book import book
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
 
 KB = 256
 # How many times the processor time of reading a plain body of the same size. Quadratic work takes thousands.

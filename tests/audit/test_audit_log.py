@@ -15,9 +15,9 @@ from openrelay.audit.models import AuditEvent
 from openrelay.audit.services import retention
 from openrelay.audit.services.record import SYSTEM, Actor, AuditEntry, record, record_all
 from openrelay.audit.services.retention import delete_expired
-from openrelay.clock import read, rfc3339
+from openrelay.core.clock import read, rfc3339
+from openrelay.core.ids import new_id
 from openrelay.identity.models import Organization
-from openrelay.ids import new_id
 from tests.identity.factories import bearer, make_key, make_org, make_person, sdk_client
 from tests.support.travel import Clock
 

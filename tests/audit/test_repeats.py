@@ -9,7 +9,7 @@ from openrelay.audit.actor import Actor
 from openrelay.audit.models import AuditEvent, AuditRepeat
 from openrelay.audit.services import repeats
 from openrelay.audit.services.repeats import record_repeated, write_counted
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 from tests.concurrency.conftest import together
 from tests.support.travel import Clock
 

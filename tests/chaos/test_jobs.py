@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from openrelay import circuit, counters, jobs
-from openrelay.circuit import Circuit
+from openrelay.core import circuit_breaker as circuit
+from openrelay.core import counters, jobs
+from openrelay.core.circuit_breaker import CircuitBreaker
 
 
 class Away:
@@ -27,7 +28,7 @@ def moment(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The monotonic clock, to be set."""
     now = [100.0]
     monkeypatch.setattr(circuit.time, "monotonic", lambda: now[0])
-    fresh = Circuit()
+    fresh = CircuitBreaker()
     monkeypatch.setattr(jobs, "valkey", fresh)
     monkeypatch.setattr(counters, "valkey", fresh)
     return now
@@ -38,7 +39,7 @@ def test_a_broker_that_failed_is_left_alone_for_a_moment(
 ) -> None:
     broker, away = jobs._Broker(), Away()
     vars(broker)["app"] = away
-    with caplog.at_level(logging.WARNING, logger="openrelay.jobs"):
+    with caplog.at_level(logging.WARNING, logger="openrelay.core.jobs"):
         for _ in range(20):
             broker.send("compute.tear_down", ("run",), None)
         assert away.tried == 1
@@ -62,7 +63,7 @@ def test_a_broker_that_failed_is_left_alone_by_whoever_counts_too(moment: list[f
 
 
 def test_one_caller_alone_tries_whether_it_answers_again(moment: list[float]) -> None:
-    asked = Circuit()
+    asked = CircuitBreaker()
     assert all(asked.allows() for _ in range(3))
     asked.failed()
     assert not asked.allows()

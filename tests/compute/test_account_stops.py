@@ -12,7 +12,7 @@ from compute.models import Claim, UsageSession, Workload
 from compute.services import account_stops, balances
 from nodes.models import Node
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import Now, rfc3339
+from openrelay.core.clock import Now, rfc3339
 from openrelay.identity.models import Organization
 from reservations.services import amending
 from tests import factories

@@ -10,8 +10,8 @@ from rest_framework.test import APIClient
 from compute.models import Claim, UsageSession, Workload
 from compute.services import accounts, burn
 from nodes.models import Node
-from openrelay import clock as database_clock
 from openrelay.audit.actor import OPERATOR
+from openrelay.core import clock as database_clock
 from openrelay.identity.models import Organization
 from openrelay.identity.services.organizations import set_switches
 from tests import factories

@@ -9,8 +9,8 @@ from compute.models import Claim, FlaggedReport, Occupancy, Run, Workload
 from compute.services import teardown
 from nodes.models import GpuUnit, Node, NodeCredential, NodeHeartbeat
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import Now
-from openrelay.errors import Conflict, Invalid, NotFound
+from openrelay.core.clock import Now
+from openrelay.core.errors import Conflict, Invalid, NotFound
 from tests import factories
 from tests.compute.conftest import World, consistent, refused, run_of, state
 

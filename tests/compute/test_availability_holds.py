@@ -8,8 +8,8 @@ from django.db import transaction
 
 from compute.models import Workload
 from nodes.models import Gpu, GpuModel, GpuUnit, Node
-from openrelay.clock import Now
-from openrelay.errors import ApiError
+from openrelay.core.clock import Now
+from openrelay.core.errors import ApiError
 from openrelay.identity.models import Organization
 from tests import factories
 from tests.compute.conftest import World

@@ -14,7 +14,7 @@ from nodes.services.enrolment import enrol
 from nodes.services.locking import LockedNode, locked, locked_for
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 from tests import factories
 from tests.compute.conftest import World, consistent, refused, run_of, state
 

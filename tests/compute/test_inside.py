@@ -10,7 +10,7 @@ from compute.services import stuck
 from compute.tasks import sweep_lost_nodes, sweep_stuck
 from nodes.models import Location, Node, NodeHeartbeat
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 from tests import factories
 from tests.compute.conftest import World, refused, run_of, state
 from tests.compute.test_life_cycle import act, events, gpu_fails, stopped

@@ -11,7 +11,7 @@ from compute.services.sizes import set_size
 from nodes.models import Gpu, Node
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 from openrelay.identity.models import Organization
 from openrelay.identity.services.callers import forget_keys
 from tests import factories

@@ -11,8 +11,8 @@ from compute import tasks
 from compute.models import GpuPrice, ResourceSize, UsageSession, VmTemplate, Workload
 from compute.services import prices
 from nodes.models import GpuModel, Location, Node, NodeHeartbeat
-from openrelay import clock as database_clock
 from openrelay.audit.actor import OPERATOR
+from openrelay.core import clock as database_clock
 from openrelay.identity.models import Organization
 from reservations.services import amending, capacity
 from tests import factories

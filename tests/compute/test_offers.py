@@ -20,10 +20,10 @@ from compute.services import fits, offering, pool
 from compute.services.fits import best_fits
 from compute.services.offers import survey_nodes
 from nodes.models import GpuModel, GpuUnit, Location, Node, NodeHeartbeat
-from openrelay import clock as database_clock
 from openrelay.api import runs
-from openrelay.clock import Now
-from openrelay.errors import ApiError
+from openrelay.core import clock as database_clock
+from openrelay.core.clock import Now
+from openrelay.core.errors import ApiError
 from tests import factories
 from tests.compute.conftest import World, refused
 from tests.support.travel import Clock

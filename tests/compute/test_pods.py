@@ -15,10 +15,10 @@ from compute.services.pods_recovery import JOB_LOST
 from nodes.levels import AMD_GRANT, BASE, INFINIBAND
 from nodes.models import FabricAddress, GpuUnit, Node, NodeHeartbeat
 from nodes.services.fabrics import join, set_fabric
-from openrelay import clock
 from openrelay.audit.actor import Actor
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import Now
+from openrelay.core import clock
+from openrelay.core.clock import Now
 from openrelay.identity.models import Organization
 from tests import factories
 from tests.compute.conftest import World, consistent, refused, run_of, state

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from compute.models import Run, Workload
 from compute.services.pods_backoff import FIRST_WAIT, LASTED, LONGEST_WAIT, Ended, wait_after
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import rfc3339
+from openrelay.core.clock import rfc3339
 from tests import factories
 from tests.compute.conftest import World, consistent, state
 from tests.compute.test_pods import Pods, pod_node

@@ -15,8 +15,8 @@ from compute.models import Claim, Occupancy, Tier, Workload
 from compute.services import pool
 from nodes.levels import AMD_GRANT, BASE, INFINIBAND
 from nodes.models import Gpu, GpuModel, GpuUnit, HoldAudience, HoldUnit, Location, Node, NodeHeartbeat
-from openrelay.clock import Now
-from openrelay.errors import Invalid
+from openrelay.core.clock import Now
+from openrelay.core.errors import Invalid
 from openrelay.identity.models import Organization
 from tests import factories
 from tests.compute.conftest import World

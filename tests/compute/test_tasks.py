@@ -27,7 +27,7 @@ def test_ending_a_vm_queues_its_teardown_once_it_is_committed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[tuple[str, tuple[object, ...]]] = []
-    monkeypatch.setattr("openrelay.jobs._send", lambda task, args, eta: sent.append((task, args)))
+    monkeypatch.setattr("openrelay.core.jobs._send", lambda task, args, eta: sent.append((task, args)))
     made = world.running(world.buyer)
     with TestCase.captureOnCommitCallbacks(execute=True):
         world.terminate(world.buyer, made)

@@ -14,10 +14,10 @@ from compute.services.claims import claims_on
 from compute.services.eviction import evict
 from compute.services.transitions import move
 from nodes.services.locking import locked
-from openrelay import clock
 from openrelay.audit.actor import SYSTEM
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import Conflict
+from openrelay.core import clock
+from openrelay.core.errors import Conflict
 from tests import factories
 from tests.compute.conftest import World, refused, state
 

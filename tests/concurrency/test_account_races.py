@@ -14,7 +14,7 @@ from compute.services import account_stops, place
 from nodes.models import Node
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import ApiError, Conflict
+from openrelay.core.errors import ApiError, Conflict
 from openrelay.identity.models import Organization
 from openrelay.identity.services.organizations import set_switches
 from reservations.models import Reservation

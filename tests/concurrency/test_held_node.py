@@ -26,8 +26,8 @@ from nodes.models import Node
 from nodes.services import queueing
 from nodes.services.locking import locked
 from nodes.services.queueing import NodeBusy
-from openrelay import clock as database_clock
-from openrelay.clock import rfc3339
+from openrelay.core import clock as database_clock
+from openrelay.core.clock import rfc3339
 from openrelay.embedded.home import Home
 from openrelay.embedded.supervisor import Supervisor
 from reservations.models import Announcement

@@ -13,10 +13,11 @@ from compute.models import Claim, Occupancy, Run, SshKey, Workload, WorkloadSshK
 from compute.services import attachments
 from compute.services import place as placing
 from compute.services.create import VmRequest, create_vm
-from openrelay.api.idempotency import NO_KEY, OnceByKey
+from openrelay.api.idempotency import GuardedRequest
 from openrelay.api.models import IdempotencyKey
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
+from openrelay.core.idempotency import NO_GUARD
 from tests import factories
 from tests.compute.conftest import consistent
 from tests.concurrency.conftest import Crowd, statuses, together
@@ -223,9 +224,11 @@ def test_a_key_that_was_deleted_before_its_vm_is_written_is_named_in_a_400(
 
     monkeypatch.setattr(placing, "find_room", deleted_meanwhile)
     request = VmRequest(name="vm", ssh_key_ids=[str(each.pk) for each in keys], gpu_count=1, disk_size_gb=20)
-    once = OnceByKey(fleet.tenant.pk, key, "same", lambda made: {"id": str(made.pk)}) if key else NO_KEY
+    guard = (
+        GuardedRequest(fleet.tenant.pk, key, "same", lambda made: {"id": str(made.pk)}) if key else NO_GUARD
+    )
     with pytest.raises(Invalid, match="sshKeyIds names a key that was deleted"):
-        create_vm(caller=by, request=request, once=once)
+        create_vm(caller=by, request=request, guard=guard)
     assert not Workload.objects.exists()
     assert not AuditEvent.objects.filter(event="vm.created").exists()
     assert not IdempotencyKey.objects.exists()

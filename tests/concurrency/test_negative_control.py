@@ -17,8 +17,8 @@ from psycopg.errors import DeadlockDetected
 from compute.services import place as placing
 from compute.services.create import VmRequest, create_vm
 from nodes.services import locking
-from openrelay import clock as database_clock
-from openrelay.errors import Conflict
+from openrelay.core import clock as database_clock
+from openrelay.core.errors import Conflict
 from openrelay.identity.caller import Caller
 from reservations.models import Reservation
 from reservations.services import amending, booking, capacity, contracts

@@ -8,10 +8,10 @@ from compute.models import Workload
 from compute.services import draining, interruption
 from compute.services.reports import Guest, Report, take_report
 from nodes.models import Node, NodeHeartbeat
-from openrelay import clock as database_clock
 from openrelay.audit.actor import Actor
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import rfc3339
+from openrelay.core import clock as database_clock
+from openrelay.core.clock import rfc3339
 from reservations.services.invariants import violations
 from tests import factories
 from tests.concurrency.conftest import Crowd, statuses, together

@@ -7,9 +7,9 @@ from typing import Any
 
 from compute.models import Claim, Workload
 from nodes.models import HoldUnit
-from openrelay import clock as database_clock
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import rfc3339
+from openrelay.core import clock as database_clock
+from openrelay.core.clock import rfc3339
 from reservations import tasks
 from reservations.models import Announcement, Reservation
 from reservations.services.invariants import violations

@@ -46,11 +46,11 @@ from nodes.models import (
     ProviderApplication,
     TopologyGeneration,
 )
-from openrelay import clock
 from openrelay.api.models import IdempotencyKey
 from openrelay.audit.models import AuditEvent
+from openrelay.core import clock
+from openrelay.core.ids import new_id
 from openrelay.identity.models import ApiKey, Membership, Organization, Role, SessionToken, User
-from openrelay.ids import new_id
 from reservations.models import Announcement, Reservation, ReservationManager
 
 _numbers = count(1)

@@ -15,11 +15,11 @@ from django.urls import reverse
 
 from compute.models import AgentState, Run, Workload
 from nodes.models import InventoryReport, Node, NodeIncident
-from openrelay import clock
 from openrelay.api.models import Beat
 from openrelay.audit.models import AuditEvent, AuditRepeat
 from openrelay.console.base import LookupFilter
 from openrelay.console.listing import ListRefused
+from openrelay.core import clock
 from reservations.models import Reservation
 from tests import factories
 from tests.console.filling import fill

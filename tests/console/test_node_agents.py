@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 from compute.models import AgentState
 from nodes.models import Node, NodeCredential
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 from tests import factories
 from tests.console.world import World
 

@@ -7,10 +7,10 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from openrelay import counters
 from openrelay.audit.models import AuditEvent
-from openrelay.circuit import Circuit
 from openrelay.console import attempts
+from openrelay.core import counters
+from openrelay.core.circuit_breaker import CircuitBreaker
 from tests.console.test_signing_in import inside, sign_in
 from tests.console.world import PASSWORD, World
 
@@ -22,7 +22,7 @@ NEW = "another long enough secret"
 def three_guesses(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.SIGN_IN_FAILURES_PER_ACCOUNT = 3
     settings.REDIS_PREFIX = f"openrelay-test-{uuid.uuid4()}:"
-    monkeypatch.setattr(counters, "valkey", Circuit())
+    monkeypatch.setattr(counters, "valkey", CircuitBreaker())
 
 
 def change(client: Client, old: str, new: str = NEW, again: str | None = None) -> Any:

@@ -8,10 +8,10 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from compute.models import Run
-from openrelay import clock
 from openrelay.api.models import Beat
 from openrelay.audit.models import AuditEvent
 from openrelay.console.base import FactsAdmin
+from openrelay.core import clock
 from openrelay.identity.models import User
 from openrelay.identity.permissions import ACTIONS, AREAS, BUILTIN_ROLES
 from tests import factories

@@ -10,7 +10,7 @@ from django.urls import reverse
 from playwright.sync_api import expect
 
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import Forbidden, Invalid, NotFound, Unauthenticated
+from openrelay.core.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from openrelay.identity.models import Membership, SessionToken, User
 from openrelay.identity.permissions import BUILTIN_ROLES
 from openrelay.identity.services.callers import authenticate, console_caller, forget_keys

@@ -12,9 +12,9 @@ from django.urls import reverse
 
 from compute.models import Occupancy, Run
 from nodes.models import Node
-from openrelay import clock
 from openrelay.audit.models import AuditEvent
 from openrelay.console.forms import ReasonForm
+from openrelay.core import clock
 from reservations.models import Reservation
 from reservations.services import booking, effects
 from reservations.services.review import Change, Shape, compare, review

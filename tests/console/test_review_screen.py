@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from playwright.sync_api import Page, expect
 
-from openrelay import clock
 from openrelay.audit.models import AuditEvent
+from openrelay.core import clock
 from reservations.models import Reservation
 from tests import factories
 from tests.console import world as worlds

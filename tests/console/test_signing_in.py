@@ -15,10 +15,10 @@ from playwright.sync_api import expect
 from redis.client import Pipeline
 
 from nodes.models import Node
-from openrelay import counters
 from openrelay.audit.models import AuditEvent
-from openrelay.circuit import Circuit
 from openrelay.console import attempts
+from openrelay.core import counters
+from openrelay.core.circuit_breaker import CircuitBreaker
 from tests import factories
 from tests.console import world as worlds
 from tests.console.conftest import Screen
@@ -36,7 +36,7 @@ def counted(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     settings.SIGN_IN_FAILURES_PER_ACCOUNT = 3
     settings.SIGN_IN_FAILURES_PER_ADDRESS = 5
     settings.REDIS_PREFIX = f"openrelay-test-{uuid.uuid4()}:"
-    monkeypatch.setattr(counters, "valkey", Circuit())
+    monkeypatch.setattr(counters, "valkey", CircuitBreaker())
     return settings
 
 

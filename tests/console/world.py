@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from nodes.models import Node
-from openrelay import clock
+from openrelay.core import clock
 from openrelay.identity.models import Organization, User
 from reservations.models import Reservation
 from reservations.services.booking import reserve

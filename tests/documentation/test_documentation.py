@@ -12,8 +12,8 @@ import pytest
 from django.conf import settings
 
 from nodes.models import Node, NodeHeartbeat
-from openrelay.clock import Now
-from openrelay.sdk import folder
+from openrelay.core.clock import Now
+from openrelay.demo.sdk import folder
 from reservations import fleet
 from reservations.services.demo import seed
 from tests.support.web import Server

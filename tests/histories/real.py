@@ -15,9 +15,9 @@ from compute.services.prices import set_price
 from compute.services.ssh_keys import create_key
 from nodes.models import FabricAddress, GpuModel, Location, Node, NodeHeartbeat
 from nodes.services.fabrics import join, set_fabric
-from openrelay import clock as database_clock
 from openrelay.audit.actor import SYSTEM
-from openrelay.clock import Now
+from openrelay.core import clock as database_clock
+from openrelay.core.clock import Now
 from openrelay.identity.accounts import ACTIVE, SUSPENDED
 from openrelay.identity.models import Organization, User
 from openrelay.identity.services.memberships import add_member, change_role, remove_member

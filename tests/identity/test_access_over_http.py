@@ -10,10 +10,10 @@ from django.test import Client
 
 from openrelay.audit.actor import SYSTEM
 from openrelay.audit.models import AuditEvent
+from openrelay.core.ids import new_id
 from openrelay.identity.models import ApiKey
 from openrelay.identity.permissions import PERMISSIONS
 from openrelay.identity.services.memberships import add_member, change_role, remove_member
-from openrelay.ids import new_id
 from tests import factories
 from tests.identity.factories import Person, bearer, make_key, make_org, make_person, sdk_client
 from tests.support.travel import Clock

@@ -8,11 +8,11 @@ from django.core.management import CommandError, call_command
 
 from openrelay.audit.actor import SYSTEM
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import Invalid, NotFound, Unauthenticated
+from openrelay.core.errors import Invalid, NotFound, Unauthenticated
+from openrelay.core.ids import new_id
 from openrelay.identity.models import Membership, Organization
 from openrelay.identity.services.callers import authenticate, forget_keys
 from openrelay.identity.services.organizations import set_switches
-from openrelay.ids import new_id
 from tests import factories
 from tests.identity.factories import make_org, make_person, make_user
 

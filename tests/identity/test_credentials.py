@@ -10,7 +10,7 @@ from django.test import Client
 
 from openrelay.audit.actor import SYSTEM, Actor
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import Forbidden, Unauthenticated
+from openrelay.core.errors import Forbidden, Unauthenticated
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import ApiKey, SessionToken

@@ -14,7 +14,7 @@ from django.test import Client
 
 from openrelay.audit.models import AuditEvent
 from openrelay.audit.services.record import OPERATOR
-from openrelay.errors import Conflict, Forbidden
+from openrelay.core.errors import Conflict, Forbidden
 from openrelay.identity.models import Membership, SessionToken, User
 from openrelay.identity.services import memberships
 from openrelay.identity.services.callers import console_caller

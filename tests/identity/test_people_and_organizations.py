@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 
 from openrelay.audit.actor import SYSTEM
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import Conflict, Invalid, NotFound
+from openrelay.core.errors import Conflict, Invalid, NotFound
 from openrelay.identity.models import Membership, Organization, User
 from openrelay.identity.services.callers import authenticate
 from openrelay.identity.services.memberships import add_member, change_role, remove_member

@@ -12,12 +12,12 @@ from django.test import Client
 
 from openrelay.audit.actor import SYSTEM
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import Conflict, Forbidden, Invalid
+from openrelay.core.errors import Conflict, Forbidden, Invalid
+from openrelay.core.ids import new_id
 from openrelay.identity.models import Membership, Role
 from openrelay.identity.services.callers import authenticate, forget_keys
 from openrelay.identity.services.memberships import change_role
 from openrelay.identity.services.roles import delete_role
-from openrelay.ids import new_id
 from tests.identity.factories import Person, bearer, make_key, make_org, make_person, sign_in
 from tests.identity.test_access_over_http import call, models
 from tests.support.web import Server

@@ -12,7 +12,7 @@ from nodes.services.fabrics import give_back, join, lease, set_fabric
 from nodes.services.locking import locked
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
 from tests import factories
 
 pytestmark = pytest.mark.django_db

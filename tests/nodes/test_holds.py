@@ -9,7 +9,7 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from nodes.models import GpuUnit, Hold, HoldUnit
 from nodes.querysets import Phase
-from openrelay import clock as database_clock
+from openrelay.core import clock as database_clock
 from tests import factories
 
 pytestmark = pytest.mark.django_db

@@ -13,7 +13,7 @@ from nodes.models import Gpu, GpuModel, GpuUnit, Location, Node, TopologyGenerat
 from nodes.services import catalog, enrolment
 from nodes.services.inventory import take
 from openrelay.audit.actor import Actor
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
 from tests import factories
 
 pytestmark = pytest.mark.django_db

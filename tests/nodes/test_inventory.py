@@ -13,11 +13,11 @@ from rest_framework.exceptions import ValidationError
 from nodes.inventory import Inventory
 from nodes.models import Gpu, GpuModel, GpuUnit, InventoryReport, Node, TopologyGeneration
 from nodes.services.inventory import take
-from openrelay import clock as database_clock
 from openrelay.api.serializers import read
 from openrelay.audit.actor import Actor
 from openrelay.audit.models import AuditEvent
-from openrelay.errors import Invalid, NotFound
+from openrelay.core import clock as database_clock
+from openrelay.core.errors import Invalid, NotFound
 from tests import factories
 from tests.support.travel import Clock
 

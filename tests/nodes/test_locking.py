@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 
 from nodes.services.locking import first_locked_for, locked
-from openrelay.rows import array, query
+from openrelay.core.rows import array, query
 from tests import factories
 
 # Those of them that no other transaction holds.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openrelay import canonical
+from openrelay.core import canonical
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from nodes.models import Location
-from openrelay import clock
-from openrelay.rows import query
+from openrelay.core import clock
+from openrelay.core.rows import query
 from tests.support.web import environment
 
 
@@ -45,7 +45,7 @@ def test_a_pooled_connection_that_its_server_ended_is_not_given_out() -> None:
         import time
         import psycopg
         from django.db import connection
-        from openrelay.rows import query
+        from openrelay.core.rows import query
         pids = []
         def pid():
             ((found,),) = query("SELECT pg_backend_pid()")
@@ -103,12 +103,12 @@ def test_what_is_asked_with_every_request_is_asked_as_everything_else_is() -> No
     # What DATABASE_URL says of the session counts for the connection beside Django's too.
     told = in_a_process(
         """
-        from openrelay import quick
-        from openrelay.rows import query
+        from openrelay.core import shared_connection
+        from openrelay.core.rows import query
         ask = "SELECT current_setting('search_path'), current_setting('application_name')"
-        quick.fetchone(ask, [])  # by Django's connection, and the other is made
-        ((usual,), quickly) = (query(ask), quick.fetchone(ask, []))
-        assert len(quick._kept) == 1
+        shared_connection.fetchone(ask, [])  # by Django's connection, and the other is made
+        ((usual,), quickly) = (query(ask), shared_connection.fetchone(ask, []))
+        assert len(shared_connection._kept) == 1
         print(usual == quickly, quickly)
         """,
         "?options=-c%20search_path%3Dpublic,pg_temp&application_name=asking",
@@ -124,7 +124,7 @@ def test_a_connection_that_is_kept_is_tried_before_a_statement_of_ours_too() -> 
         import time
         import psycopg
         from django.db import close_old_connections, connection
-        from openrelay.rows import query
+        from openrelay.core.rows import query
         pid = "SELECT pg_backend_pid()"
         ((first,),) = query(pid)
         close_old_connections()  # as between two tasks
@@ -145,27 +145,29 @@ def test_what_fails_on_the_connection_beside_djangos_is_djangos_error_or_none() 
     told = in_a_process(
         """
         from django.db import DataError, connection
-        from openrelay import quick
-        quick.fetchone("SELECT 1", [])
-        assert len(quick._kept) == 1
+        from openrelay.core import shared_connection
+        shared_connection.fetchone("SELECT 1", [])
+        assert len(shared_connection._kept) == 1
         for _ in range(2):
             try:
-                quick.fetchone("SELECT 1 / %s::int", [0])
+                shared_connection.fetchone("SELECT 1 / %s::int", [0])
             except DataError:
                 print("refused")
         with connection.cursor() as cursor:
             cursor.execute("CREATE TABLE asked (a int)")
             try:
                 cursor.execute("INSERT INTO asked VALUES (1)")
-                assert len(quick._kept) == 0 and quick.fetchone("SELECT * FROM asked", []) == (1,)
-                assert len(quick._kept) == 1 and quick.fetchone("SELECT * FROM asked", []) == (1,)
+                assert len(shared_connection._kept) == 0
+                assert shared_connection.fetchone("SELECT * FROM asked", []) == (1,)
+                assert len(shared_connection._kept) == 1
+                assert shared_connection.fetchone("SELECT * FROM asked", []) == (1,)
                 cursor.execute("ALTER TABLE asked ADD b int")
-                print(quick.fetchone("SELECT * FROM asked", []))
+                print(shared_connection.fetchone("SELECT * FROM asked", []))
             finally:
                 cursor.execute("DROP TABLE asked")
-        quick._kept.clear()
+        shared_connection._kept.clear()
         connection.settings_dict["OPTIONS"]["connect_timeout"] = "no number"  # others cannot be had
-        print(quick.fetchone("SELECT 2", []))
+        print(shared_connection.fetchone("SELECT 2", []))
         """
     )
     assert told.split("\n") == ["refused", "refused", "(1, None)", "(2,)"]

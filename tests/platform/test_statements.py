@@ -17,8 +17,8 @@ from django.db import (
     transaction,
 )
 
+from openrelay.core.rows import query, query_all
 from openrelay.identity.models import Organization
-from openrelay.rows import query, query_all
 from tests import factories
 
 

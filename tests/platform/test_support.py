@@ -12,8 +12,8 @@ import pytest
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 
-from openrelay import clock as db_clock
 from openrelay.api.models import Beat
+from openrelay.core import clock as db_clock
 from tests.support import flush
 
 NOON = dt.datetime(2030, 5, 17, 12, 0, 0, 1, tzinfo=dt.UTC)
@@ -101,4 +101,4 @@ def test_the_server_answers_many_threads_from_the_test_database(server, clock):
 def test_the_client_is_loaded_beside_our_own_package(sdk):
     assert sdk.__name__ == "openrelay_sdk"
     assert importlib.import_module("openrelay_sdk.models").__name__ == "openrelay_sdk.models"
-    assert db_clock.__name__ == "openrelay.clock"
+    assert db_clock.__name__ == "openrelay.core.clock"

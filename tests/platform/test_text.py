@@ -12,10 +12,10 @@ from openrelay.api.schema.book import book
 from openrelay.api.serializers import FreeTextField, NameField, ToldField
 from openrelay.audit.services.record import OPERATOR
 from openrelay.console.forms import ReasonForm
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
+from openrelay.core.text import fault_of_name, fault_of_text
 from openrelay.identity.services.organizations import create_organization
 from openrelay.identity.services.users import create_user
-from openrelay.text import fault_of_name, fault_of_text
 from tests import factories
 
 UNSEEN = {

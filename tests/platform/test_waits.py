@@ -13,14 +13,14 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test import Client
 
-from openrelay import quick
-from openrelay.database import bounded
-from openrelay.database.bounded import Connection, Limits
-from openrelay.database.statements import begin
-from openrelay.errors import TryAgain
+from openrelay.core import shared_connection
+from openrelay.core.bounded_lock import BoundedLock
+from openrelay.core.database import bounded
+from openrelay.core.database.bounded import Connection, Limits
+from openrelay.core.database.statements import begin
+from openrelay.core.errors import TryAgain
+from openrelay.core.rows import query, query_all
 from openrelay.identity.models import Organization
-from openrelay.rows import query, query_all
-from openrelay.turns import Turn
 from tests import factories
 from tests.support import pooler
 
@@ -36,10 +36,10 @@ SELECT current_setting('lock_timeout'), current_setting('statement_timeout'),
 def _fresh_connections() -> Iterator[None]:
     """The limits of a connection are settled when it is made."""
     connection.close()
-    quick._kept.clear()
+    shared_connection._kept.clear()
     yield
     connection.close()
-    quick._kept.clear()
+    shared_connection._kept.clear()
 
 
 @pytest.fixture(params=["prepared", "plain"])
@@ -148,16 +148,16 @@ def test_a_statement_ends(limits: Callable[..., None], ask: Callable[..., Any], 
 
 def test_what_every_request_asks_ends(limits: Callable[..., None]) -> None:
     limits(lock=0.3, statement=0.3)
-    quick.fetchone("SELECT 1", [])  # has it kept
+    shared_connection.fetchone("SELECT 1", [])  # has it kept
     with pytest.raises(DatabaseError):
-        quick.fetchone("SELECT pg_sleep(600)::text", [])
+        shared_connection.fetchone("SELECT pg_sleep(600)::text", [])
     connection.close_if_unusable_or_obsolete()
-    assert quick.fetchone("SELECT 1", []) == (1,)
+    assert shared_connection.fetchone("SELECT 1", []) == (1,)
 
 
 def test_a_connection_that_hangs_does_not_keep_others_from_asking(limits: Callable[..., None]) -> None:
     limits()
-    quick.fetchone("SELECT 1", [])  # has it kept
+    shared_connection.fetchone("SELECT 1", [])  # has it kept
     asked, over = threading.Event(), threading.Event()
 
     class Hangs:
@@ -170,13 +170,13 @@ def test_a_connection_that_hangs_does_not_keep_others_from_asking(limits: Callab
             return getattr(self.kept, name)
 
     name = str(connection.settings_dict["NAME"])
-    kept: Any = Hangs(quick._kept[name])
-    quick._kept[name] = kept
-    hung = threading.Thread(target=quick.fetchone, args=("SELECT 1", []))
+    kept: Any = Hangs(shared_connection._kept[name])
+    shared_connection._kept[name] = kept
+    hung = threading.Thread(target=shared_connection.fetchone, args=("SELECT 1", []))
     hung.start()
     try:
         assert asked.wait(60)
-        assert quick.fetchone("SELECT 2", []) == (2,)
+        assert shared_connection.fetchone("SELECT 2", []) == (2,)
     finally:
         over.set()
         hung.join()
@@ -184,7 +184,7 @@ def test_a_connection_that_hangs_does_not_keep_others_from_asking(limits: Callab
 
 def test_the_wait_for_a_turn_in_the_process_ends(settings: Any) -> None:
     settings.DATABASE_LOCK_TIMEOUT = 0.2
-    turn = Turn()
+    turn = BoundedLock()
     with ThreadPoolExecutor(1) as other:
 
         def take() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from nodes.models import Node
 from nodes.services.enrolment import enrol
-from openrelay import clock
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
+from openrelay.core import clock
 from openrelay.identity.models import Organization
 from tests import factories
 from tests.compute.conftest import World, world

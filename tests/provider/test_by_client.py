@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from nodes.models import Location, Node
-from openrelay.clock import rfc3339
+from openrelay.core.clock import rfc3339
 from tests import factories
 from tests.compute.conftest import World
 from tests.provider.conftest import Provider

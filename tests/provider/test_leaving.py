@@ -11,8 +11,8 @@ from compute.models import UsageSession, Workload
 from compute.services import interruption
 from nodes.models import Node
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import rfc3339
-from openrelay.errors import Invalid
+from openrelay.core.clock import rfc3339
+from openrelay.core.errors import Invalid
 from openrelay.identity.models import Organization
 from tests import factories
 from tests.compute.conftest import World, consistent, refused, state

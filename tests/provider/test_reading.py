@@ -6,8 +6,8 @@ from django.core.management import CommandError, call_command
 from nodes.models import Location, Node, NodeHeartbeat, ProviderApplication
 from nodes.services.applications import decide
 from openrelay.audit.actor import OPERATOR
-from openrelay.clock import rfc3339
-from openrelay.errors import Conflict, Invalid
+from openrelay.core.clock import rfc3339
+from openrelay.core.errors import Conflict, Invalid
 from tests import factories
 from tests.compute.conftest import World, refused
 from tests.provider.conftest import Provider

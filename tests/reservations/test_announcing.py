@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 from django.db import IntegrityError, transaction
 
-from openrelay import clock as database_clock
-from openrelay import jobs
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import rfc3339
+from openrelay.core import clock as database_clock
+from openrelay.core import jobs
+from openrelay.core.clock import rfc3339
 from reservations import tasks
 from reservations.models import Announcement
 from reservations.services import announcing

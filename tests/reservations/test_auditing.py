@@ -11,9 +11,9 @@ from django.db import DatabaseError, connection
 
 from compute.models import Claim, Occupancy, Run, Workload
 from nodes.models import GpuUnit, Hold, HoldAudience, HoldUnit, InventoryReport, Node, TopologyGeneration
-from openrelay import clock as database_clock
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import rfc3339
+from openrelay.core import clock as database_clock
+from openrelay.core.clock import rfc3339
 from reservations import tasks
 from reservations.models import Announcement, Reservation, ReservationManager
 from tests.reservations import makers

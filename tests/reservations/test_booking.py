@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from nodes.models import HoldUnit
-from openrelay import clock as database_clock
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import rfc3339
+from openrelay.core import clock as database_clock
+from openrelay.core.clock import rfc3339
 from reservations.models import Reservation
 from tests import factories
 from tests.reservations.conftest import Fleet

@@ -10,9 +10,9 @@ from hypothesis.extra.django import TestCase
 
 from compute.models import Occupancy, Workload
 from nodes.models import HoldUnit
-from openrelay import clock as database_clock
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import rfc3339
+from openrelay.core import clock as database_clock
+from openrelay.core.clock import rfc3339
 from reservations.services import booking, capacity
 from reservations.services.invariants import violations
 from tests import factories

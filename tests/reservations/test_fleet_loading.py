@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from nodes.models import GpuModel, GpuUnit, InventoryReport, Node, TopologyGeneration
 from openrelay.audit.models import AuditEvent
 from openrelay.audit.services.record import OPERATOR
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 from openrelay.identity.models import Organization
 from reservations.models import Reservation
 from reservations.services import booking, fleet_loading

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nodes.models import HoldUnit
-from openrelay import clock as database_clock
-from openrelay.errors import ApiError
+from openrelay.core import clock as database_clock
+from openrelay.core.errors import ApiError
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import ApiKey, Membership
 from openrelay.identity.services.callers import authenticate

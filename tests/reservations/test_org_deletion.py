@@ -14,8 +14,8 @@ from compute.services import account_stops
 from nodes.models import Node
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import Now, rfc3339
-from openrelay.errors import Conflict, NotFound
+from openrelay.core.clock import Now, rfc3339
+from openrelay.core.errors import Conflict, NotFound
 from openrelay.identity.models import Organization
 from openrelay.identity.services.callers import forget_keys
 from openrelay.identity.services.memberships import add_member

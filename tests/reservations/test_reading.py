@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nodes.models import GpuUnit
-from openrelay import clock as database_clock
-from openrelay.clock import rfc3339
+from openrelay.core import clock as database_clock
+from openrelay.core.clock import rfc3339
 from tests import factories
 from tests.reservations import makers
 from tests.reservations.conftest import Fleet, refused

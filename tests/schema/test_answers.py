@@ -8,9 +8,9 @@ from rest_framework.test import APIClient
 
 from nodes.models import Node
 from openrelay.audit.actor import SYSTEM
+from openrelay.core.ids import new_id
 from openrelay.identity.models import Organization
 from openrelay.identity.services.memberships import add_member
-from openrelay.ids import new_id
 from tests import factories
 from tests.compute.test_pods import pod_node
 from tests.schema.reading import check, operation_of, operations

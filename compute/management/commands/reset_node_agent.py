@@ -7,8 +7,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from compute.services.agent_reset import reset_agent
 from openrelay.audit.actor import OPERATOR
-from openrelay.errors import ApiError
-from openrelay.text import text_argument
+from openrelay.core.errors import ApiError
+from openrelay.core.text import text_argument
 
 
 class Command(BaseCommand):

@@ -8,8 +8,8 @@ from compute.models import Tier
 from compute.services.prices import drop_org_price, set_price
 from nodes.models import GpuModel
 from openrelay.audit.actor import OPERATOR
-from openrelay.canonical import slug_argument
-from openrelay.errors import ApiError
+from openrelay.core.canonical import slug_argument
+from openrelay.core.errors import ApiError
 from openrelay.identity.models import Organization
 
 

@@ -6,8 +6,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from compute.services.sizes import drop_size, set_size
 from openrelay.audit.actor import OPERATOR
-from openrelay.canonical import slug_argument
-from openrelay.errors import Invalid, NotFound
+from openrelay.core.canonical import slug_argument
+from openrelay.core.errors import Invalid, NotFound
 
 
 class Command(BaseCommand):

@@ -7,9 +7,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from nodes.models import ProviderApplication
 from nodes.services.applications import decide
 from openrelay.audit.actor import OPERATOR
-from openrelay.canonical import slug_argument
-from openrelay.errors import ApiError
-from openrelay.text import text_argument
+from openrelay.core.canonical import slug_argument
+from openrelay.core.errors import ApiError
+from openrelay.core.text import text_argument
 
 
 class Command(BaseCommand):

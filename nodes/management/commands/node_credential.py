@@ -7,8 +7,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from nodes.services.enrolment import reissue_credential, revoke_credentials
 from openrelay.audit.actor import OPERATOR
-from openrelay.errors import ApiError
-from openrelay.text import text_argument
+from openrelay.core.errors import ApiError
+from openrelay.core.text import text_argument
 
 
 class Command(BaseCommand):

@@ -7,9 +7,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from nodes.models import Fabric, Node
 from nodes.services.fabrics import join, set_fabric
 from openrelay.audit.actor import OPERATOR
-from openrelay.canonical import slug_argument
-from openrelay.errors import ApiError
-from openrelay.ids import parse_id
+from openrelay.core.canonical import slug_argument
+from openrelay.core.errors import ApiError
+from openrelay.core.ids import parse_id
 
 
 class Command(BaseCommand):

@@ -67,7 +67,7 @@ def codes_of(operation: Operation, access: Access, path: str) -> dict[int, dict[
         names.append("VALIDATION_ERROR")
     if operation.body:
         names += ["PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE"]
-    if operation.once:
+    if operation.takes_idempotency_key:
         names += ["IDEMPOTENCY_KEY_IN_USE", "IDEMPOTENCY_KEY_REUSED"]
     if not access.node:
         names.append("RATE_LIMITED")
@@ -167,7 +167,7 @@ class OperationSchema(AutoSchema):
                         "schema": self._tidied(schema, field),
                     }
                 )
-        return found + [_KEY] if operation.once else found
+        return found + [_KEY] if operation.takes_idempotency_key else found
 
     def _responses(self, operation: Operation, access: Access) -> Schema:
         found: Schema = {}
@@ -176,7 +176,7 @@ class OperationSchema(AutoSchema):
         else:
             content = {"schema": operation.answer, "examples": {"example": {"value": operation.example}}}
             found["200"] = {"description": "Done.", "content": {"application/json": content}}
-            if operation.once:
+            if operation.takes_idempotency_key:
                 found["200"]["headers"] = _REPLAYED
             elif operation.query is not None and issubclass(operation.query, ListQuery):
                 found["200"]["headers"] = _NEXT_PAGE

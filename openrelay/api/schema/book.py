@@ -16,8 +16,7 @@ from openrelay.api.schema.shapes import Schema
 class Operation:
     """One operation. What its declaration as an operation implies, such as 401, is not repeated here.
 
-    `answer` is the shape of a success, None for 204. `errors` are the codes of its own. `once` marks one that
-    takes an Idempotency-Key.
+    `answer` is the shape of a success, None for 204. `errors` are the codes of its own.
     """
 
     tag: str
@@ -29,7 +28,7 @@ class Operation:
     body_example: Any = None
     query: type[Serializer] | None = None
     errors: tuple[str, ...] = ()
-    once: bool = False
+    takes_idempotency_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)

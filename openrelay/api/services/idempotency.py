@@ -2,7 +2,7 @@
 
 from openrelay.api.idempotency import KEPT
 from openrelay.api.models import IdempotencyKey
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 
 
 def delete_expired() -> int:

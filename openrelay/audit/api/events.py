@@ -11,7 +11,7 @@ from openrelay.audit.api.presenters import event_for_operators, event_for_organi
 from openrelay.audit.api.serializers import FILTERS, AuditQuery
 from openrelay.audit.models import AuditEvent
 from openrelay.audit.querysets import AuditEventQuerySet
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
 
 _START = ("", "start")
 

@@ -6,7 +6,7 @@ from typing import Any
 from openrelay.audit.actor import SYSTEM
 from openrelay.audit.kinds import kind_of
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import rfc3339
+from openrelay.core.clock import rfc3339
 
 
 def event_for_operators(row: AuditEvent) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 
 from openrelay.audit.querysets import AuditEventQuerySet
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 
 
 class NewPosition(models.Func):

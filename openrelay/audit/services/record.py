@@ -11,8 +11,8 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connection
 
 from openrelay.audit.actor import OPERATOR, SYSTEM, Actor, current_server_request_id
-from openrelay.ids import new_id
-from openrelay.rows import query
+from openrelay.core.ids import new_id
+from openrelay.core.rows import query
 
 __all__ = ["INSERT_ONE", "OPERATOR", "SYSTEM", "Actor", "AuditEntry", "insert_values", "record", "record_all"]
 

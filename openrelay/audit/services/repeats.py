@@ -16,7 +16,7 @@ from django.db import connection, transaction
 
 from openrelay.audit.actor import Actor
 from openrelay.audit.services.record import AuditEntry, insert_values
-from openrelay.rows import query
+from openrelay.core.rows import query
 
 WINDOW_SECONDS = 60
 #: So many different repeatable events of one actor are told apart within a minute; the rest of an operation's

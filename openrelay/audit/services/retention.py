@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from openrelay.audit.models import AuditEvent
-from openrelay.clock import Now
+from openrelay.core.clock import Now
 
 BATCH = 5_000
 

@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from openrelay.api.views import OperationView
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
 from openrelay.identity.api.presenters import catalog, key_restrictions, present, role_restrictions
 from openrelay.identity.api.serializers import AccessCheckBody, EffectiveQuery
 from openrelay.identity.permissions import permissions_held

@@ -6,9 +6,9 @@ from typing import Any, cast
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from openrelay import clock
 from openrelay.api.views import OperationView
-from openrelay.clock import rfc3339
+from openrelay.core import clock
+from openrelay.core.clock import rfc3339
 from openrelay.identity.api.presenters import (
     key_budget,
     key_restrictions,

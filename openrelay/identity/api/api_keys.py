@@ -7,15 +7,15 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from openrelay import clock
 from openrelay.api.lists import ListQuery, answer_list
 from openrelay.api.views import OrgView
-from openrelay.errors import Invalid, NotFound
+from openrelay.core import clock
+from openrelay.core.errors import Invalid, NotFound
+from openrelay.core.ids import parse_id
 from openrelay.identity.api.presenters import api_key_created, api_key_summary
 from openrelay.identity.api.serializers import CreateApiKeyBody, UpdateApiKeyBody
 from openrelay.identity.models import ApiKey
 from openrelay.identity.services.keys import Budget, Restrictions, create_key, edit_budget, revoke_key
-from openrelay.ids import parse_id
 
 
 class ApiKeysView(OrgView):

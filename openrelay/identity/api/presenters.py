@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import Any
 
-from openrelay.clock import rfc3339
+from openrelay.core.clock import rfc3339
 from openrelay.identity.caller import Place
 from openrelay.identity.cedar import policy
 from openrelay.identity.models import ApiKey, Membership, Organization, Role

@@ -7,13 +7,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from openrelay.api.views import OperationView
-from openrelay.errors import Invalid, NotFound
+from openrelay.core.errors import Invalid, NotFound
+from openrelay.core.ids import parse_id
 from openrelay.identity.api.presenters import builtin_role, custom_role, custom_role_whole
 from openrelay.identity.api.serializers import CreateRoleBody, UpdateRoleBody
 from openrelay.identity.models import Membership, Role
 from openrelay.identity.permissions import BUILTIN_ROLES
 from openrelay.identity.services.roles import Terms, create_role, delete_role, update_role
-from openrelay.ids import parse_id
 
 
 class RolesView(OperationView):

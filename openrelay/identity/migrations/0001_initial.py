@@ -6,7 +6,7 @@ import django.db.models.functions.text
 from django.conf import settings
 from django.db import migrations, models
 
-import openrelay.ids
+import openrelay.core.ids
 
 
 class Migration(migrations.Migration):
@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("email", models.EmailField(max_length=254, unique=True)),
@@ -46,7 +46,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("name", models.CharField(max_length=200)),
@@ -76,7 +76,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("sha256", models.CharField(editable=False, max_length=64, unique=True)),
@@ -107,7 +107,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("role", models.CharField(max_length=64)),
@@ -144,7 +144,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("name", models.CharField(max_length=200)),

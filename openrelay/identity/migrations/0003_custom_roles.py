@@ -6,7 +6,7 @@ import django.db.models.functions.text
 from django.conf import settings
 from django.db import migrations, models
 
-import openrelay.ids
+import openrelay.core.ids
 
 
 class Migration(migrations.Migration):
@@ -26,7 +26,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=openrelay.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=openrelay.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("name", models.CharField(max_length=100)),

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db import migrations, models
 
-from openrelay import canonical
+from openrelay.core import canonical
 
 
 def rename(apps: Any, schema_editor: Any) -> None:

@@ -3,8 +3,8 @@
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+from openrelay.core.ids import new_id
 from openrelay.identity.querysets import ApiKeyQuerySet
-from openrelay.ids import new_id
 
 
 class ApiKey(models.Model):

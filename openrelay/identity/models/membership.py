@@ -2,8 +2,8 @@
 
 from django.db import models
 
+from openrelay.core.ids import new_id
 from openrelay.identity.querysets import MembershipQuerySet
-from openrelay.ids import new_id
 
 
 class Membership(models.Model):

@@ -2,10 +2,10 @@
 
 from django.db import models
 
-from openrelay.canonical import SLUG_PATTERN
+from openrelay.core.canonical import SLUG_PATTERN
+from openrelay.core.ids import new_id
 from openrelay.identity.accounts import status_of
 from openrelay.identity.querysets import OrganizationQuerySet
-from openrelay.ids import new_id
 
 
 class Organization(models.Model):

@@ -4,9 +4,9 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Lower
 
+from openrelay.core.ids import new_id
 from openrelay.identity.querysets import RoleQuerySet
 from openrelay.identity.roles import HeldRole
-from openrelay.ids import new_id
 
 
 class Role(models.Model):

@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from openrelay.ids import new_id
+from openrelay.core.ids import new_id
 
 
 class SessionToken(models.Model):

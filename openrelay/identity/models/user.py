@@ -8,8 +8,8 @@ from django.db import models
 from django.db.models.functions import Lower
 from django.utils.functional import cached_property
 
+from openrelay.core.ids import new_id
 from openrelay.identity.roles import builtin
-from openrelay.ids import new_id
 
 
 class UserManager(BaseUserManager["User"]):

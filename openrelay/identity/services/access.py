@@ -5,7 +5,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openrelay.errors import Invalid, NotFound
+from openrelay.core.errors import Invalid, NotFound
+from openrelay.core.rows import ask
 from openrelay.identity.addresses import in_ranges
 from openrelay.identity.caller import Caller, Place
 from openrelay.identity.lookups import KeyFacts, key_by, person_by_id
@@ -19,7 +20,6 @@ from openrelay.identity.permissions import (
 )
 from openrelay.identity.roles import HeldRole
 from openrelay.identity.services.callers import key_actions
-from openrelay.rows import ask
 
 MEMBER = "member"
 API_KEY = "api_key"

@@ -9,9 +9,10 @@ from typing import Any
 
 from django.db import connection
 
-from openrelay import clock
 from openrelay.audit.actor import Actor
-from openrelay.errors import Forbidden, NotFound, Unauthenticated
+from openrelay.core import clock
+from openrelay.core.errors import Forbidden, NotFound, Unauthenticated
+from openrelay.core.rows import NOTHING, Question, Reading, Row, ask
 from openrelay.identity import secrets
 from openrelay.identity.caller import FOREIGN_ORGANIZATION, Caller, serving
 from openrelay.identity.lookups import KeyFacts, SessionFacts, key_by, person_by_id, session_by
@@ -21,7 +22,6 @@ from openrelay.identity.permissions import (
     SESSION_ONLY_ACTIONS,
     actions_of,
 )
-from openrelay.rows import NOTHING, Question, Reading, Row, ask
 
 #: For how many seconds a key's look-up may serve further requests.
 REMEMBER_SECONDS = 1.0

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from openrelay.errors import Forbidden, Invalid
+from openrelay.core.errors import Forbidden, Invalid
 from openrelay.identity.addresses import within
 from openrelay.identity.caller import Caller
 from openrelay.identity.permissions import PERMISSIONS, PLATFORM_ACTIONS, actions_of

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from django.db import transaction
 
-from openrelay import clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Invalid, NotFound
+from openrelay.core import clock
+from openrelay.core.errors import Invalid, NotFound
 from openrelay.identity import secrets
 from openrelay.identity.addresses import checked_ranges
 from openrelay.identity.caller import Caller

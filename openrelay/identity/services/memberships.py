@@ -6,9 +6,10 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from openrelay import clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Conflict, Forbidden, Invalid, NotFound
+from openrelay.core import clock
+from openrelay.core.errors import Conflict, Forbidden, Invalid, NotFound
+from openrelay.core.ids import parse_id
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Membership, Organization, Role, SessionToken
 from openrelay.identity.permissions import BUILTIN_ROLES
@@ -16,7 +17,6 @@ from openrelay.identity.roles import builtin
 from openrelay.identity.services.callers import forget_keys, operating
 from openrelay.identity.services.escalation import refuse_giving
 from openrelay.identity.services.sessions_end import end_sessions
-from openrelay.ids import parse_id
 
 #: What an operator needs who changes members of any organization.
 OPERATORS_ACTION = "member.manage"

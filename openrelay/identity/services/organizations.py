@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 
-from openrelay import canonical, clock, jobs
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Conflict, Invalid, NotFound
+from openrelay.core import canonical, clock, jobs
+from openrelay.core.errors import Conflict, Invalid, NotFound
+from openrelay.core.text import require_name
 from openrelay.identity.accounts import ACTIVE, STATUSES, SUSPENDED
 from openrelay.identity.models import Organization
-from openrelay.text import require_name
 
 _SHORT_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 # What every client of the API can still count exactly.

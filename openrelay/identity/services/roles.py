@@ -9,7 +9,8 @@ from typing import Any, cast
 from django.db import IntegrityError, transaction
 
 from openrelay.audit.services.record import record
-from openrelay.errors import Conflict, Forbidden, Invalid, NotFound
+from openrelay.core.errors import Conflict, Forbidden, Invalid, NotFound
+from openrelay.core.ids import parse_id
 from openrelay.identity.addresses import checked_ranges
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Membership, Role
@@ -20,7 +21,6 @@ from openrelay.identity.services.escalation import (
     refuse_escalation,
     refuse_wider_conditions,
 )
-from openrelay.ids import parse_id
 
 _NAMES = frozenset(text.lower() for role in BUILTIN_ROLES.values() for text in (role.id, role.name))
 

@@ -5,9 +5,9 @@ import uuid
 
 from django.db import transaction
 
-from openrelay import clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Conflict, NotFound
+from openrelay.core import clock
+from openrelay.core.errors import Conflict, NotFound
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Membership, SessionToken

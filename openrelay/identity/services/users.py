@@ -4,12 +4,12 @@ import uuid
 
 from django.db import IntegrityError, transaction
 
-from openrelay import clock
 from openrelay.audit.services.record import Actor, record
-from openrelay.errors import Conflict, NotFound
+from openrelay.core import clock
+from openrelay.core.errors import Conflict, NotFound
+from openrelay.core.text import require_name
 from openrelay.identity.models import SessionToken, User
 from openrelay.identity.services.sessions_end import end_sessions
-from openrelay.text import require_name
 
 
 def create_user(*, actor: Actor, email: str, password: str | None = None, full_name: str = "") -> User:

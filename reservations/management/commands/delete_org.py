@@ -5,9 +5,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from openrelay.audit.actor import OPERATOR
-from openrelay.errors import ApiError
+from openrelay.core.errors import ApiError
+from openrelay.core.text import text_argument
 from openrelay.identity.models import Organization
-from openrelay.text import text_argument
 from reservations.services.org_deletion import delete_organization_as
 
 

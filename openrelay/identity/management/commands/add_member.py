@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from openrelay.audit.actor import OPERATOR
-from openrelay.canonical import slug_argument
-from openrelay.errors import ApiError
+from openrelay.core.canonical import slug_argument
+from openrelay.core.errors import ApiError
 from openrelay.identity.models import Organization, User
 from openrelay.identity.permissions import BUILTIN_ROLES
 from openrelay.identity.services.memberships import add_member, role_called

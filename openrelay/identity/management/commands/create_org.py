@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from openrelay.audit.actor import OPERATOR
-from openrelay.canonical import slug_argument
-from openrelay.errors import ApiError
+from openrelay.core.canonical import slug_argument
+from openrelay.core.errors import ApiError
 from openrelay.identity.services.organizations import create_organization
 
 

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.validators import validate_email
 
 from openrelay.audit.actor import OPERATOR
-from openrelay.errors import ApiError
+from openrelay.core.errors import ApiError
 from openrelay.identity.management.asking import ask_password
 from openrelay.identity.models import User
 from openrelay.identity.services.users import create_user

@@ -5,11 +5,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from openrelay.audit.actor import OPERATOR
-from openrelay.canonical import slug_argument
-from openrelay.errors import NotFound
+from openrelay.core.canonical import slug_argument
+from openrelay.core.errors import NotFound
+from openrelay.core.text import text_argument
 from openrelay.identity.models import Organization, User
 from openrelay.identity.services.memberships import remove_member
-from openrelay.text import text_argument
 
 
 class Command(BaseCommand):

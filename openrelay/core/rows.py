@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from django.db import connection, models
 
-from openrelay.database.statements import Params, Row
+from openrelay.core.database.statements import Params, Row
 
 M = TypeVar("M", bound=models.Model)
 T = TypeVar("T")
@@ -96,7 +96,7 @@ def build(model: type[M], row: Row) -> M:
     return instance
 
 
-def partly(model: type[M], names: Sequence[str], row: Sequence[Any]) -> M:
+def build_partial(model: type[M], names: Sequence[str], row: Sequence[Any]) -> M:
     """An instance of which only these attributes were read; another is fetched when it is asked for."""
     instance: M = model.from_db(connection.alias, list(names), list(row))
     return instance

@@ -14,10 +14,10 @@ import psycopg
 from django.conf import settings
 from django.db import connection
 
-from openrelay.database.base import limits
-from openrelay.database.bounded import Connection
-from openrelay.database.statements import run
-from openrelay.rows import Reading
+from openrelay.core.database.base import limits
+from openrelay.core.database.bounded import Connection
+from openrelay.core.database.statements import run
+from openrelay.core.rows import Reading
 
 # For how long another's question on the kept connection is waited for.
 _PATIENCE_SECONDS = 0.25

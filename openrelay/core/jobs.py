@@ -13,7 +13,7 @@ from celery import Celery
 from django.conf import settings
 from django.db import transaction
 
-from openrelay.circuit import valkey
+from openrelay.core.circuit_breaker import valkey
 
 log = logging.getLogger(__name__)
 

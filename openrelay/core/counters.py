@@ -1,7 +1,7 @@
 """Counts that all processes share and that begin anew after a while: in Valkey, as far as it is there.
 
 Nothing here is needed to do anything, only to say "not so often". So when Valkey does not answer, nothing is
-counted, and it is left alone for a moment (`openrelay.circuit`), so that its silence costs few requests.
+counted, and a circuit breaker leaves it alone for a moment, so that its silence costs few requests.
 """
 
 import functools
@@ -17,7 +17,7 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from openrelay.circuit import valkey
+from openrelay.core.circuit_breaker import valkey
 
 log = logging.getLogger(__name__)
 

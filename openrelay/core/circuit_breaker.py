@@ -7,7 +7,7 @@ from threading import Lock
 OPEN_SECONDS = 5.0
 
 
-class Circuit:
+class CircuitBreaker:
     """Whether something may be asked. After a failure nobody asks it for OPEN_SECONDS; then one caller tries,
     and the others only once that one had an answer.
     """
@@ -40,4 +40,4 @@ class Circuit:
 
 
 #: Of this process: for counters and for the messages that wake up work.
-valkey = Circuit()
+valkey = CircuitBreaker()

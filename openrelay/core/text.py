@@ -10,7 +10,7 @@ import argparse
 import unicodedata
 from typing import Final
 
-from openrelay.errors import Invalid
+from openrelay.core.errors import Invalid
 
 _JOINERS: Final = frozenset("\u200c\u200d")
 # Letters, marks and symbols by their category, of which nothing is seen.

@@ -6,7 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.db import models
 
-from openrelay.rows import NOTHING, Question, Reading, Row, ask
+from openrelay.core.rows import NOTHING, Question, Reading, Row, ask
 
 
 class Now(models.Func):

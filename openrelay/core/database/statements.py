@@ -20,7 +20,7 @@ from psycopg.adapt import AdaptersMap, PyFormat, Transformer
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.types.datetime import TimestamptzLoader
 
-from openrelay.database.bounded import Connection, abandon
+from openrelay.core.database.bounded import Connection, abandon
 
 Params = Sequence[Any] | Mapping[str, Any]
 Row = tuple[Any, ...]

@@ -72,7 +72,7 @@ def slug_argument(text: str) -> str:
 def identifier(text: str) -> uuid.UUID | None:
     """The UUID in any spelling: capitals, braces, `urn:uuid:`, without dashes. For people who paste one.
 
-    The API takes the canonical spelling alone: `openrelay.ids.parse_id`.
+    The API takes the canonical spelling alone: `openrelay.core.ids.parse_id`.
     """
     try:
         return uuid.UUID(_folded(text)) if len(text) <= 64 else None

@@ -5,10 +5,10 @@ from types import TracebackType
 
 from django.conf import settings
 
-from openrelay.errors import TryAgain
+from openrelay.core.errors import TryAgain
 
 
-class Turn:
+class BoundedLock:
     """One thread at a time, and no wait for it longer than one for a lock of the database: whoever has it may
     wait for a connection that hangs.
     """

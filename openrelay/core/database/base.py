@@ -12,8 +12,8 @@ from django.db.transaction import TransactionManagementError
 from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
 
-from openrelay.database.bounded import Connection, Limits
-from openrelay.database.statements import Params, Row, begin, run
+from openrelay.core.database.bounded import Connection, Limits
+from openrelay.core.database.statements import Params, Row, begin, run
 
 
 def limits() -> Limits:
