@@ -54,8 +54,8 @@ def _database_sentence(error: Exception) -> str:
         return f"The database refused: {reason}."
     database = settings.DATABASES["default"]
     return (
-        f"The database at {database['HOST'] or 'the local socket'}:{database['PORT'] or 5432} cannot be "
-        f"reached: {reason}. Check DATABASE_URL and that the database runs; `make up` starts one."
+        f"The database at {database['HOST'] or 'localhost'}:{database['PORT'] or 5432}/{database['NAME']} "
+        f"cannot be reached: {reason}. Check DATABASE_URL and that the database runs; `make up` starts one."
     )
 
 

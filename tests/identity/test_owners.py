@@ -187,8 +187,8 @@ SECRET = {"SECRET_KEY": "x" * 50, "DATABASE_URL": "postgres://nobody@127.0.0.1:1
     ("command", "env", "says"),
     [
         (["check_invariants"], {}, "SECRET_KEY is not set"),
-        (["check_invariants"], SECRET, "The database at 127.0.0.1:1 cannot be reached"),
-        (["prepare"], SECRET, "The database at 127.0.0.1:1 cannot be reached"),
+        (["check_invariants"], SECRET, "The database at 127.0.0.1:1/none cannot be reached"),
+        (["prepare"], SECRET, "The database at 127.0.0.1:1/none cannot be reached"),
         (["create_user", "ada@example.com"], SECRET, "OPENRELAY_USER_PASSWORD"),
         (["create_user", "no address"], SECRET, "valid email"),
         (["create_user", "a@example.com"], {**SECRET, "OPENRELAY_USER_PASSWORD": "1"}, "too short"),
