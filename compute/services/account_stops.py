@@ -10,7 +10,6 @@ from typing import Final
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 
 from compute import states
@@ -29,7 +28,7 @@ from openrelay.identity.models import Organization
 # Of one organization on one node, in one transaction.
 BATCH: Final = 100
 # How long the lock of a node is waited for; the next sweep tries a busy one again.
-_LOCK_TIMEOUT: Final = "2s"
+_LOCK_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +57,22 @@ def stop_due(where: Due) -> int:
     deploys, runs or is interrupted is stopped and keeps its disk; what waits for its units, and so has none,
     fails. Whatever is on a node that has come to its announced end goes with its node.
 
-    Raises NotFound when there is no such node; a database error when others hold its lock.
+    Raises NotFound when there is no such node, NodeBusy when others hold its lock.
     """
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-        with locked(where.node_id) as held:
-            organization = Organization.objects.get(pk=where.organization_id)
-            rows = Workload.objects.filter(organization=organization, node=held.node).order_by(
-                "created_at", "id"
-            )
-            if organization.deleted_at is not None:
-                ending = list(rows.active()[:BATCH])
-                return len(evict(held, ending, reason=states.ORGANIZATION_DELETED, actor=SYSTEM))
-            reason = _reason(organization, held.at)
-            if held.over or reason is None:
-                return 0
-            workloads = list(rows.filter(status__in=states.HOLDING))
-            free = unbilled(workloads, held.at)
-            stopping = [workload for workload in workloads if workload.pk not in free][:BATCH]
-            _stop(held, stopping, reason)
-            return len(stopping)
+    with locked(where.node_id, seconds=_LOCK_SECONDS) as held:
+        organization = Organization.objects.get(pk=where.organization_id)
+        rows = Workload.objects.filter(organization=organization, node=held.node).order_by("created_at", "id")
+        if organization.deleted_at is not None:
+            ending = list(rows.active()[:BATCH])
+            return len(evict(held, ending, reason=states.ORGANIZATION_DELETED, actor=SYSTEM))
+        reason = _reason(organization, held.at)
+        if held.over or reason is None:
+            return 0
+        workloads = list(rows.filter(status__in=states.HOLDING))
+        free = unbilled(workloads, held.at)
+        stopping = [workload for workload in workloads if workload.pk not in free][:BATCH]
+        _stop(held, stopping, reason)
+        return len(stopping)
 
 
 def _stop(held: LockedNode, workloads: list[Workload], reason: str) -> None:

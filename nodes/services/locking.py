@@ -63,13 +63,14 @@ class LockedNode:
 
 
 @contextmanager
-def locked(node_id: UUID) -> Iterator[LockedNode]:
+def locked(node_id: UUID, *, seconds: float | None = None) -> Iterator[LockedNode]:
     """One transaction for the platform itself: lock the node, then read the clock.
 
-    Raises NotFound when there is no such node, NodeBusy when its lock is not to be had in time.
+    The lock is waited for as long as usual, and no longer than `seconds`. Raises NotFound when there is no
+    such node, NodeBusy when its lock is not to be had in time.
     """
     with transaction.atomic():
-        found = _wait_and_ask(node_id, clock.asking(NOTHING))
+        found = _wait_and_ask(node_id, clock.asking(NOTHING), seconds)
         if found is None:
             raise NotFound()
         node, (at, _) = found
@@ -139,15 +140,22 @@ def _lock_and_ask(
     """Lock a node's row, and have the question answered after that; None when there was none to lock.
 
     In one round trip, but by statements of their own: the second begins when the lock is held, so it sees
-    what was committed by then, and its time is not from before the wait. Where the wait is to be shorter than
-    the connection's limit, that is said before them.
+    what was committed by then, and its time is not from before the wait. A wait that is to be shorter than
+    the connection's limit has a limit of its own, which ends with it: later waits have the usual one.
     """
-    statements: list[tuple[str, Params]] = [(_of_all_columns(lock), params), (question.sql, question.params)]
+    to_lock: tuple[str, Params] = (_of_all_columns(lock), params)
+    statements = [to_lock]
     if seconds is not None and (not (usual := settings.DATABASE_LOCK_TIMEOUT) or seconds < usual):
-        # Not 0, which would set no limit.
-        statements.insert(0, (_LIMIT, [str(max(1, round(seconds * 1000)))]))
-    *_, locked, answer = query_all(*statements)
+        # The wait's limit is not 0, which would set no limit.
+        statements = [_limit(max(1, round(seconds * 1000))), to_lock, _limit(round(usual * 1000))]
+    *found, answer = query_all(*statements, (question.sql, question.params))
+    locked = found[statements.index(to_lock)]
     return (build(Node, locked[0]), question.read(answer)) if locked else None
+
+
+def _limit(milliseconds: int) -> tuple[str, Params]:
+    """The statement that sets how long the transaction waits for a lock from now on; 0 sets no limit."""
+    return _LIMIT, [str(milliseconds)]
 
 
 @cache

@@ -163,7 +163,7 @@ def test_a_node_that_others_hold_does_not_keep_the_other_nodes_waiting(
     fleet: Fleet, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SUSPENSION_GRACE_MINUTES = 0
-    monkeypatch.setattr(account_stops, "_LOCK_TIMEOUT", "200ms")
+    monkeypatch.setattr(account_stops, "_LOCK_SECONDS", 0.2)
     other = factories.node(fleet.provider)
     made = [makers.workload(node, fleet.tenant, [0]) for node in (fleet.node, other)]
     set_switches(actor=OPERATOR, organization_id=fleet.tenant.pk, account_status="suspended")

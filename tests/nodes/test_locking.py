@@ -1,4 +1,4 @@
-"""Of several nodes the first that nobody is changing is locked, and no other."""
+"""Of several nodes the first that nobody is changing is locked; a short wait shortens no later one."""
 
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 
-from nodes.services.locking import first_locked_for, locked
-from openrelay.core.rows import array, query
+from nodes.services.locking import first_locked_for, locked, locked_for
+from openrelay.core.rows import Reading, array, query
 from tests import factories
 
 # Those of them that no other transaction holds.
@@ -54,3 +54,17 @@ def test_the_first_that_is_free_is_locked_and_no_other() -> None:
             assert others.submit(first, [ids[3], ids[2], ids[4], ids[0]]).result() == ids[4]
             assert others.submit(first, [ids[2], ids[3]]).result() is None
         assert others.submit(first, []).result() is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_short_wait_for_a_node_shortens_no_later_wait() -> None:
+    org = factories.organization()
+    node_id, caller = factories.node(org, 1).pk, factories.caller(org)
+    limit = "current_setting('lock_timeout')"
+    with transaction.atomic():
+        ((usual,),) = query(f"SELECT {limit}")
+        with locked_for(node_id, caller, seconds=0.05, reading=Reading(limit)) as (held, _):
+            assert held.read == usual
+            assert query(f"SELECT {limit}") == [(usual,)]
+        with locked(node_id, seconds=0.05):
+            assert query(f"SELECT {limit}") == [(usual,)]
