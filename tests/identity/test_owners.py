@@ -3,18 +3,21 @@
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 
 from openrelay.audit.models import AuditEvent
 from openrelay.audit.services.record import OPERATOR
+from openrelay.core import clock
 from openrelay.core.errors import Conflict, Forbidden
+from openrelay.core.ids import new_id
 from openrelay.identity.models import Membership, SessionToken, User
 from openrelay.identity.services import memberships
 from openrelay.identity.services.callers import console_caller
@@ -140,6 +143,38 @@ def test_sessions_end_with_the_password_and_with_the_membership(client: Client) 
     assert not serves(one)
     ended = AuditEvent.objects.filter(event="session.revoked").order_by("created_at", "id")
     assert [event.reason for event in ended] == ["the member was removed", "the password was changed"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sessions_are_locked_in_the_order_of_their_ids() -> None:
+    org = factories.organization()
+    person, now = factories.user(org), clock.read()
+    low, high = sorted([new_id(), new_id()])
+    for pk in (high, low):
+        SessionToken.objects.create(
+            id=pk,
+            sha256=pk.hex * 2,
+            user=person,
+            organization=org,
+            created_at=now,
+            expires_at=now + timedelta(hours=1),
+        )
+
+    def change() -> None:
+        try:
+            set_password(actor=OPERATOR, user_id=person.pk, password="correct horse battery")
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=change)
+    with transaction.atomic():
+        SessionToken.objects.select_for_update().get(pk=low)
+        thread.start()
+        thread.join(1.0)
+        assert thread.is_alive()
+        SessionToken.objects.select_for_update(nowait=True).get(pk=high)
+    thread.join(60)
+    assert not SessionToken.objects.filter(revoked_at=None).exists()
 
 
 @pytest.mark.parametrize(
