@@ -14,8 +14,9 @@ from compute.services import account_stops, place
 from nodes.models import Node
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
-from openrelay.core.errors import ApiError, Conflict
-from openrelay.identity.models import Organization
+from openrelay.core.errors import ApiError, Conflict, NotFound
+from openrelay.identity.models import Membership, Organization
+from openrelay.identity.services.memberships import add_member
 from openrelay.identity.services.organizations import set_switches
 from reservations.models import Reservation
 from reservations.services import amending, booking, org_deletion
@@ -151,6 +152,21 @@ def test_a_deletion_waits_for_a_reservation_under_way(
     (refusal,) = outcome
     assert isinstance(refusal, Conflict)
     assert refusal.code == "ORG_IN_USE"
+
+
+def test_nobody_becomes_a_member_of_an_organization_that_is_being_deleted(fleet: Fleet) -> None:
+    org, person = fleet.tenant, factories.user(fleet.outsider)
+    outcome: list[Any] = []
+    add = partial(add_member, actor=OPERATOR, user_id=person.pk, organization_id=org.pk, role="viewer")
+    with transaction.atomic():
+        delete(org)
+        thread = in_a_thread(add, outcome)
+        thread.join(WAIT)
+        assert outcome == []
+    thread.join(60)
+    (refusal,) = outcome
+    assert isinstance(refusal, NotFound)
+    assert not Membership.objects.filter(user=person, organization=org).exists()
 
 
 def test_it_is_deleted_once_however_many_ask(fleet: Fleet) -> None:

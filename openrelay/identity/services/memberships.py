@@ -32,7 +32,9 @@ def add_member(*, actor: Actor, user_id: uuid.UUID, organization_id: uuid.UUID, 
     """
     try:
         with transaction.atomic():
-            if not Organization.objects.live().filter(pk=organization_id).exists():
+            # The lock keeps the organization from being deleted meanwhile.
+            live = Organization.objects.live().select_for_update(no_key=True)
+            if live.filter(pk=organization_id).first() is None:
                 raise NotFound()
             given = _given(role, organization_id)
             at = clock.read()
