@@ -2,7 +2,8 @@
 
 An attempt counts before the password is looked at, so that many at once cannot all be the last one allowed.
 One that succeeds does not count against its address, and the account begins anew. Whoever tries to sign in as
-somebody else must not keep that person out: where they signed in before, they have a count of their own.
+somebody else must not keep that person out: where they signed in before, they have a count of their own, and
+no other count holds for them there.
 """
 
 import hashlib
@@ -49,8 +50,9 @@ def begin(attempt: Attempt) -> None:
     Raises TooManyRequests (RATE_LIMITED) with the seconds to wait, when the account or the address has had
     all its failures of a quarter of an hour. The first that is refused so is noted in the audit log.
     """
-    limits = {_account_count(attempt): settings.SIGN_IN_FAILURES_PER_ACCOUNT}
-    if attempt.origin:
+    is_known = _is_known(attempt)
+    limits = {_account_count(attempt, is_known=is_known): settings.SIGN_IN_FAILURES_PER_ACCOUNT}
+    if attempt.origin and not is_known:
         limits[_address_count(attempt)] = settings.SIGN_IN_FAILURES_PER_ADDRESS
     limits = {name: limit for name, limit in limits.items() if limit}
     counted = counters.count(*limits, seconds=WINDOW_SECONDS) if limits else None
@@ -96,9 +98,11 @@ def succeeded(attempt: Attempt, person: User) -> None:
 
 def settle(attempt: Attempt) -> None:
     """Count an attempt no longer, since it succeeded."""
-    counters.forget(_account_count(attempt))
-    if attempt.origin:
+    is_known = _is_known(attempt)
+    counters.forget(_account_count(attempt, is_known=is_known))
+    if attempt.origin and not is_known:
         counters.take_back(_address_count(attempt), seconds=WINDOW_SECONDS)
+    if attempt.origin:
         counters.remember(_place(attempt), seconds=KNOWN_SECONDS)
 
 
@@ -116,11 +120,13 @@ def _plain(name: str) -> str:
     return name.strip().lower()
 
 
-def _account_count(attempt: Attempt) -> str:
-    place = _place(attempt)
-    return (
-        f"{place}:failed" if attempt.origin and counters.known(place) else f"signin:{attempt.account}:failed"
-    )
+def _is_known(attempt: Attempt) -> bool:
+    """Whether the account signed in from this address before."""
+    return bool(attempt.origin) and counters.known(_place(attempt))
+
+
+def _account_count(attempt: Attempt, *, is_known: bool) -> str:
+    return f"{_place(attempt)}:failed" if is_known else f"signin:{attempt.account}:failed"
 
 
 def _address_count(attempt: Attempt) -> str:

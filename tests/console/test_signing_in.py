@@ -169,10 +169,10 @@ def test_one_customers_ipv6_addresses_are_one(world: World) -> None:
 
 
 def test_success_begins_anew_for_the_account_and_not_for_the_address(world: World) -> None:
-    for _ in range(2):
-        assert not inside(sign_in("ops@example.com", WRONG))
-        assert not inside(sign_in("ops@example.com", WRONG))
-        assert inside(sign_in("ops@example.com", PASSWORD))
+    for name in ("ops@example.com", "viewer@example.com"):
+        assert not inside(sign_in(name, WRONG))
+        assert not inside(sign_in(name, WRONG))
+        assert inside(sign_in(name, PASSWORD))
     # Four failures, and successes that count as none; the fifth failure is the last.
     assert sign_in("nobody@example.com", WRONG).status_code == 200
     assert sign_in("nobody@example.com", WRONG).status_code == 429
@@ -191,6 +191,18 @@ def test_nobody_keeps_a_person_out_of_where_they_signed_in_before(world: World) 
         200,
         429,
     ]
+
+
+def test_failures_of_others_at_an_address_do_not_keep_out_who_signed_in_there_before(world: World) -> None:
+    assert inside(sign_in("ops@example.com", PASSWORD))
+    for number in range(6):
+        sign_in(f"guess{number}@example.com", WRONG)
+    assert sign_in("viewer@example.com", PASSWORD).status_code == 429
+    for _ in range(2):
+        assert sign_in("ops@example.com", WRONG).status_code == 200
+        assert inside(sign_in("ops@example.com", PASSWORD))
+    # What succeeds without a count takes none back.
+    assert sign_in("viewer@example.com", PASSWORD).status_code == 429
 
 
 def test_a_new_window_begins_when_the_old_one_ends(world: World) -> None:
