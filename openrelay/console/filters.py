@@ -5,6 +5,7 @@ from typing import Any
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 from unfold.contrib.filters.admin import RangeDateTimeFilter
 from unfold.utils import parse_datetime_str
 
@@ -28,4 +29,4 @@ class TimeRangeFilter(RangeDateTimeFilter):
         at = parse_datetime_str(f"{date} {time or time_if_missing}")
         if at is None:
             raise IncorrectLookupParameters(f"{self.title}: {date} {time} is not a date and time")
-        return at
+        return timezone.make_aware(at)

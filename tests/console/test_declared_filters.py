@@ -116,6 +116,7 @@ def test_a_list_answers_400_with_a_reason_and_no_row(
     assert "result_list" not in page
 
 
+@pytest.mark.filterwarnings("error:DateTimeField")
 def test_a_list_filters_by_the_day_and_by_an_empty_form(console: Client, world: World) -> None:
     url = list_of(User)
     assert len(console.get(f"{url}?is_active__exact=&q=&o=1").context["cl"].result_list) == 3
