@@ -7,12 +7,13 @@ VENV = $(if $(PYTHON),$(PYTHON) openrelay/embedded/setup_venv.py,$(error OpenRel
 # For commands that only read code: a database is never reached, and settings want none of the user's.
 OFFLINE = env -u DEBUG DATABASE_URL=postgres://nobody@127.0.0.1:1/none DJANGO_SETTINGS_MODULE=openrelay.test_settings
 
-.PHONY: help up test test-deep mutants check schema tour bench lock clean venv venv-dev venv-sdk
+.PHONY: help up test test-deep coverage mutants check schema tour bench lock clean venv venv-dev venv-sdk
 help:
 	@echo 'make up      run OpenRelay here: database, broker, demo fleet, web, worker, beat, agents'
 	@echo 'make tour    tell its story against a running `make up`'
 	@echo 'make test    run every test (ARGS="-k name" for some)'
 	@echo 'make test-deep  random histories by the hundred (HISTORIES=500)'
+	@echo 'make coverage    run every test and measure line and branch coverage (ARGS=\"tests/nodes\" for some)'
 	@echo 'make mutants    plant faults, and see the random histories find them (ARGS="name" for some)'
 	@echo 'make check   lint, types, floors, migrations, schema'
 	@echo 'make schema  write docs/openapi.yaml anew from the code'
@@ -37,6 +38,10 @@ test: venv-dev
 test-deep: export HISTORIES ?= 200
 test-deep: venv-dev
 	@$(PY) -m pytest tests/histories $(ARGS)
+
+# Parallel data files: the processes that tests start are measured too, and combined at the end.
+coverage: venv-dev
+	@$(PY) -m pytest --cov --cov-report=term:skip-covered --cov-report=html $(ARGS)
 
 mutants: venv-dev
 	@exec $(PY) -m tests.mutants $(ARGS)
@@ -70,5 +75,5 @@ lock: venv-dev
 	$(LOCK) --no-deps requirements-sdk.in -o requirements-sdk.txt
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis staticfiles
+	rm -rf .venv .coverage .coverage.* htmlcov .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
