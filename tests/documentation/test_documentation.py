@@ -19,7 +19,8 @@ from reservations.services.demo import seed
 from tests.support.web import Server
 
 ROOT: Path = settings.BASE_DIR
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+GLOSSARY = ROOT / "docs" / "glossary.md"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -28,6 +29,25 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
         if not target.startswith("https://"):
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "SECURITY.md", "docs/glossary.md"])
+def test_a_module_that_a_guide_names_exists(name: str) -> None:
+    modules = re.findall(
+        r"`((?:openrelay|nodes|compute|reservations|tests)/[\w/.]+)`", (ROOT / name).read_text()
+    )
+    assert modules
+    assert [module for module in modules if not (ROOT / module).exists()] == []
+
+
+def test_a_term_is_defined_once_and_held_where_the_glossary_says() -> None:
+    rows = re.findall(r"^\| (.+?) \| (.+) \| `([\w/.]+)`(?:: `(\w+)`)? \|$", GLOSSARY.read_text(), re.M)
+    terms = [row[0] for row in rows]
+    assert len(rows) == GLOSSARY.read_text().count("\n| ") - 1, "a row is not read"
+    assert terms == sorted(terms, key=str.lower)
+    assert len(terms) == len(set(terms))
+    absent = [(term, name) for term, _, path, name in rows if name not in (ROOT / path).read_text()]
+    assert absent == []
 
 
 def test_the_fleet_file_in_the_documentation_can_be_loaded() -> None:
