@@ -4,6 +4,7 @@ from typing import Final
 from uuid import UUID
 
 from nodes.models import Location, Node, NodeCredential, NodeHeartbeat
+from nodes.services import incidents
 from nodes.services.locking import LockedNode, locked, locked_for
 from nodes.services.owner import require_enrolled
 from openrelay.audit.services.record import Actor, record
@@ -90,7 +91,7 @@ def reissue_credential(*, actor: Actor, node_id: UUID, reason: str) -> str:
     _require_reason(reason)
     with locked(node_id) as held:
         require_enrolled(held)
-        revoke_all(held, actor=actor, reason=reason)
+        _revoke(held, actor=actor, reason=reason)
         return issue_credential(actor=actor, node=held.node)
 
 
@@ -103,7 +104,7 @@ def reissue_credential_as_operator(*, caller: Caller, node_id: UUID, reason: str
     with locked_for(node_id, caller) as (held, caller):
         require_operator(caller)
         require_enrolled(held)
-        revoke_all(held, actor=caller.actor, reason=reason)
+        _revoke(held, actor=caller.actor, reason=reason)
         return issue_credential(actor=caller.actor, node=held.node)
 
 
@@ -130,7 +131,15 @@ def _require_reason(reason: str) -> None:
 
 
 def revoke_all(held: LockedNode, *, actor: Actor, reason: str) -> int:
-    """Revoke the credentials of a locked node that are not revoked yet; returns how many there were."""
+    """Revoke the credentials of a locked node that are not revoked yet, and end its incidents, which no
+    report can end any more; returns how many credentials there were.
+    """
+    number = _revoke(held, actor=actor, reason=reason)
+    incidents.end_all(held, actor=actor)
+    return number
+
+
+def _revoke(held: LockedNode, *, actor: Actor, reason: str) -> int:
     rows = NodeCredential.objects.filter(node=held.node, revoked_at=None)
     prefixes = sorted(rows.values_list("prefix", flat=True))
     if not prefixes:

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import transaction
 
 from nodes.models import InventoryReport, Node, NodeIncident, TopologyGeneration
+from nodes.services.locking import LockedNode
 from nodes.services.report_order import PAST_EPOCH
 from openrelay.audit.services.record import Actor, record
 from openrelay.audit.services.repeats import record_repeated
@@ -75,6 +76,11 @@ def end_two_hosts(node: Node, *, actor: Actor) -> None:
         _end(node, [NodeIncident.Kind.TWO_HOSTS], actor)
 
 
+def end_all(held: LockedNode, *, actor: Actor) -> None:
+    """End the open incidents of a locked node whose agent is not to be heard any more."""
+    _end(held.node, NodeIncident.Kind.values, actor)
+
+
 _DETAILS: Final = {
     True: "Its units alternated between two sets within an hour. Check whether another host has a copy of "
     "its credential, or whether a device comes and goes; issue the credential anew.",
@@ -114,7 +120,7 @@ def _open(node: Node, kind: str, detail: str) -> bool:
 def _end(node: Node, kinds: Collection[str], actor: Actor) -> None:
     with transaction.atomic():
         rows = NodeIncident.objects.select_for_update().filter(node=node, kind__in=kinds, ended_at=None)
-        for incident in rows:
+        for incident in rows.order_by("pk"):
             incident.ended_at = clock.read()
             incident.save(update_fields=["ended_at"])
             record(

@@ -6,6 +6,7 @@ Each is one fact, written under the node's lock. What becomes of the workloads i
 from datetime import datetime
 
 from nodes.models import GpuUnit, TopologyGeneration
+from nodes.services import incidents
 from nodes.services.locking import LockedNode
 from openrelay.audit.services.record import Actor, record
 from openrelay.core.clock import rfc3339
@@ -65,7 +66,8 @@ def leave_by(held: LockedNode, deadline: datetime, *, actor: Actor) -> bool:
 
 
 def remove(held: LockedNode, *, actor: Actor) -> None:
-    """Take the node out: its units leave, which is a change of its topology, and it is removed from now on.
+    """Take the node out: its units leave, which is a change of its topology, its incidents end, and it is
+    removed from now on.
 
     Its agent's credential goes on serving for what is left to tear down.
     """
@@ -80,6 +82,7 @@ def remove(held: LockedNode, *, actor: Actor) -> None:
     # What it reports when it is enrolled again is news, whatever it was before.
     node.inventory_digest = ""
     node.save(update_fields=["topology_gen", "removed_at", "inventory_digest"])
+    incidents.end_all(held, actor=actor)
     record(
         actor,
         "node.removed",

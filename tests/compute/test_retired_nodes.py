@@ -7,7 +7,7 @@ from django.db import connection
 
 from compute import tasks
 from compute.services import retired, teardown
-from nodes.models import NodeCredential
+from nodes.models import NodeCredential, NodeIncident
 from nodes.services.enrolment import enrol, issue_credential
 from openrelay.audit.models import AuditEvent
 from openrelay.audit.services.record import OPERATOR
@@ -48,6 +48,30 @@ def test_a_removed_nodes_credentials_are_revoked_once_after_an_hour(world: World
     prefixes = NodeCredential.objects.filter(node=world.node).values_list("prefix", flat=True)
     assert event.before == {"prefixes": sorted(prefixes)}
     assert other[:10] in event.before["prefixes"]
+
+
+def test_a_nodes_incidents_end_with_it_and_with_its_last_credential(world: World, clock: Any) -> None:
+    def opened() -> int:
+        return NodeIncident.objects.filter(node=world.node, ended_at=None).count()
+
+    def send_unreadable(path: str) -> None:
+        answer = world.agent().post(f"/v1/agent/{path}", {"sequence": "x"}, format="json")
+        assert answer.status_code == 400
+
+    for path in ("inventory", "reports"):
+        send_unreadable(path)
+    assert opened() == 2
+    remove(world)
+    assert opened() == 0
+    over = AuditEvent.objects.filter(event="node.incident_over", target_id=str(world.node.pk))
+    assert sorted(event.after["incident"] for event in over) == ["unreadable-inventory", "unreadable-report"]
+    # The agent is still to report its guests gone.
+    clock.advance(61)
+    send_unreadable("reports")
+    assert opened() == 1
+    clock.advance(3600)
+    tasks.sweep_retired_nodes()
+    assert (revocations()[0].actor, opened()) == ("system", 0)
 
 
 def test_an_agent_that_has_guests_to_confirm_keeps_its_credential(world: World, clock: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from rest_framework.test import APIClient
 
-from nodes.models import Node
+from nodes.models import Node, NodeIncident
 from openrelay.audit.models import AuditEvent
 from tests import factories
 
@@ -41,6 +41,15 @@ def test_revoked_credentials_answer_401(node: Node) -> None:
     assert [status(secret) for secret in secrets] == [401, 401]
     call_command("node_credential", "revoke", str(node.pk), "--reason", "again")
     assert AuditEvent.objects.filter(event="node.credentials_revoked").count() == 1
+
+
+def test_an_incident_ends_with_the_credentials_and_not_with_a_new_one(node: Node) -> None:
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {factories.credential(node)}")
+    assert client.post("/v1/agent/inventory", {"sequence": "x"}, format="json").status_code == 400
+    for action, is_open in (("reissue", True), ("revoke", False)):
+        call_command("node_credential", action, str(node.pk), "--reason", "leaked")
+        assert NodeIncident.objects.filter(node=node, ended_at=None).exists() is is_open
 
 
 def test_revoking_needs_a_reason(node: Node) -> None:
