@@ -149,6 +149,10 @@ class FactsAdmin(_ReadOnly, ModelAdmin):
         """Whether other pages may refer to rows by a field: only by the primary key."""
         return to_field in ("pk", self.opts.pk.name, self.opts.pk.attname)
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """The object of a page. An empty `_to_field` in the query string names no field."""
+        return super().get_object(request, object_id, from_field or None)
+
     def get_list_filter(self, request: HttpRequest) -> list[Any]:
         """The declared filters, without those by a relation to what the operator may not view."""
         return [each for each in super().get_list_filter(request) if self._can_filter(request, each)]

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import pytest
 from django.contrib import admin
 from django.contrib.admin.filters import SimpleListFilter
+from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model
 from django.test import Client, RequestFactory
 from django.urls import reverse
@@ -153,3 +154,17 @@ def test_the_menu_search_has_one_page(console: Client, page: str) -> None:
     assert console.get(path, {"s": "node"}).status_code == 200
     assert console.get(path, {"s": "node", "page": "1"}).status_code == 200
     assert console.get(path, {"s": "node", "page": page}).status_code == 404
+
+
+@pytest.mark.parametrize("object_id", ["abc", "%00", "9" * 5000, "0190e5a0-0000-7000-8000-000000000001"])
+def test_no_object_has_a_page_outside_of_the_console(console: Client, world: World, object_id: str) -> None:
+    assert Client().get(f"/console/r/abc/{object_id}/").status_code == 404
+    for content_type in (*ContentType.objects.values_list("pk", flat=True), "abc"):
+        assert console.get(f"/console/r/{content_type}/{object_id}/").status_code == 404
+
+
+def test_an_empty_field_to_refer_by_is_none(console: Client, world: World) -> None:
+    for page, status in (("change", 200), ("delete", 403)):
+        url = reverse(f"admin:nodes_node_{page}", args=[world.node.pk])
+        assert console.get(f"{url}?_to_field=").status_code == status
+        assert console.get(f"{url}?_to_field=hostname").status_code == 400
