@@ -45,7 +45,7 @@ def measure(ground: Any, home: str, *, sizes: tuple[int, ...], rounds: int, seco
     """
     from django.db import connection
 
-    from compute.services import offering
+    from compute.services.fleet import refresh
     from openrelay.audit.services.record import OPERATOR
     from openrelay.identity.services.keys import create_server_key
     from openrelay.identity.services.organizations import create_organization
@@ -88,7 +88,7 @@ def measure(ground: Any, home: str, *, sizes: tuple[int, ...], rounds: int, seco
         grow(connection, node.pk, here, size)
         here = size
         grown = time.perf_counter()
-        offering.refresh()
+        refresh.refresh()
         surveyed = time.perf_counter()
         contenders = {
             "constant": asking(ground.url, "/v1/bench/authenticated", tokens["buyer"]),

@@ -138,7 +138,7 @@ class LockingVm(BareVm):
 
     def write(self, row: dict[str, Any]) -> None:
         """Lock and read, as the platform does; insert."""
-        from compute.services.node_facts import reading
+        from compute.services.placement.snapshot import reading
         from nodes.services.locking import locked_for
         from openrelay.identity.models import ApiKey
 

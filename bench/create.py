@@ -21,8 +21,8 @@ def measure(ground: Any, *, sizes: tuple[int, ...], rounds: int, seconds: float)
     from django.db import connection
 
     from compute.models import Workload
-    from compute.services import offering
-    from compute.services.prices import set_price
+    from compute.services.billing.prices import set_price
+    from compute.services.fleet import refresh
     from nodes.models import GpuModel, GpuUnit
     from openrelay.audit.services.record import OPERATOR
     from openrelay.identity.models import Organization
@@ -96,7 +96,7 @@ def measure(ground: Any, *, sizes: tuple[int, ...], rounds: int, seconds: float)
         with connection.cursor() as cursor:
             cursor.execute("UPDATE nodes_nodeheartbeat SET seen_at = now() + interval '1 day'")
         here = size
-        offering.refresh()
+        refresh.refresh()
         run(ground.url, CLIENTS, 1.0, lambda _client, _number: created)  # warm
         with connection.cursor() as cursor:
             # As autovacuum does in the first minute of tables that were empty, for both contenders.
@@ -115,7 +115,7 @@ def measure(ground: Any, *, sizes: tuple[int, ...], rounds: int, seconds: float)
             say(f"create at {size:,} nodes: round {number + 1} of {rounds}")
             for results, make in contenders if number % 2 else contenders[::-1]:
                 # What the others wrote on nodes of their own, thousands in a moment, is taken in first.
-                offering.refresh()
+                refresh.refresh()
                 run(ground.url, CLIENTS, 0.3, make)
                 results.append(run(ground.url, CLIENTS, seconds, make))
             by_sql.append(_pgbench(ground, str(template), pairs, next_pair, seconds))

@@ -15,8 +15,8 @@ from unfold.decorators import display
 
 from compute import admin_guests as _guests  # noqa: F401  (registers its own)
 from compute import admin_money as _money  # noqa: F401  (registers its own)
-from compute import states
 from compute.admin_agents import PAGES, AgentDecisions
+from compute.domain import states
 from compute.models import (
     AgentState,
     Claim,
@@ -29,7 +29,7 @@ from compute.models import (
     Workload,
     WorkloadSshKey,
 )
-from compute.services.teardown import close_occupancy_by_override
+from compute.services.lifecycle.overdue_teardowns import close_occupancy_by_override
 from nodes.services.enrolment import OPERATORS_ACTION
 from openrelay.console.base import STATUS_COLOURS, FactsAdmin, FactsInline, LookupFilter, link, titled
 from openrelay.console.caller import decider

@@ -6,7 +6,7 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
 
-from compute.services.agent_reset import reset_agent_as_operator
+from compute.services.agents.agent_reset import reset_agent_as_operator
 from nodes.admin_decisions import NodeDecisions, missing_node, reason_form
 from nodes.models import Node
 from nodes.services.enrolment import OPERATORS_ACTION

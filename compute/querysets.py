@@ -8,7 +8,7 @@ from django.apps import apps
 from django.db import models
 from django.db.models import Count, OuterRef, Q, Subquery
 
-from compute import states
+from compute.domain import states
 
 if TYPE_CHECKING:
     from openrelay.identity.caller import Caller

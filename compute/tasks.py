@@ -7,15 +7,15 @@ from uuid import UUID
 
 from celery import shared_task
 
-from compute.services import (
+from compute.services.billing import balances
+from compute.services.fleet import refresh
+from compute.services.lifecycle import (
     account_stops,
-    balances,
-    draining,
-    interruption,
-    offering,
-    retired,
-    stuck,
-    teardown,
+    drain,
+    interrupt,
+    overdue_starts,
+    overdue_teardowns,
+    removed_nodes,
 )
 from openrelay.core.errors import TryAgain
 
@@ -39,31 +39,31 @@ def _each(due: Iterable[T], act: Callable[[T], object]) -> None:
 @shared_task(name="compute.tear_down", throws=(TryAgain,))
 def tear_down(run_id: str) -> None:
     """See after one run that is to go; the node's agent is told of it whenever it asks for its work."""
-    teardown.report_overdue(UUID(run_id))
+    overdue_teardowns.report_overdue(UUID(run_id))
 
 
 @shared_task(name="compute.sweep_teardowns")
 def sweep_teardowns() -> None:
     """Report every run whose teardown is overdue and that nobody was told of."""
-    _each(teardown.overdue_ids(), teardown.report_overdue)
+    _each(overdue_teardowns.overdue_ids(), overdue_teardowns.report_overdue)
 
 
 @shared_task(name="compute.sweep_stuck")
 def sweep_stuck() -> None:
     """Report every workload that does not come up and that nobody was told of."""
-    _each(stuck.stuck_ids(), stuck.report_stuck)
+    _each(overdue_starts.stuck_ids(), overdue_starts.report_stuck)
 
 
 @shared_task(name="compute.sweep_lost_nodes")
 def sweep_lost_nodes() -> None:
     """Interrupt what runs on nodes that went silent, node by node."""
-    _each(interruption.lost_node_ids(), interruption.interrupt_lost)
+    _each(interrupt.lost_node_ids(), interrupt.interrupt_lost)
 
 
 @shared_task(name="compute.sweep_interrupted")
 def sweep_interrupted() -> None:
     """Give up what has been interrupted for too long."""
-    _each(interruption.overdue_ids(), interruption.give_up_on)
+    _each(interrupt.overdue_ids(), interrupt.give_up_on)
 
 
 @shared_task(name="compute.note_balance")
@@ -82,22 +82,22 @@ def sweep_accounts() -> None:
 @shared_task(name="compute.remove_leaving_node", throws=(TryAgain,))
 def remove_leaving_node(node_id: str) -> None:
     """Remove a node at its announced end."""
-    draining.remove_due(UUID(node_id))
+    drain.remove_due(UUID(node_id))
 
 
 @shared_task(name="compute.sweep_leaving_nodes")
 def sweep_leaving_nodes() -> None:
     """Remove every node whose announced end has come."""
-    _each(draining.due_node_ids(), draining.remove_due)
+    _each(drain.due_node_ids(), drain.remove_due)
 
 
 @shared_task(name="compute.sweep_retired_nodes")
 def sweep_retired_nodes() -> None:
     """Revoke the credentials of removed nodes whose agents have nothing left to confirm."""
-    _each(retired.retired_node_ids(), retired.revoke_retired)
+    _each(removed_nodes.retired_node_ids(), removed_nodes.revoke_retired)
 
 
 @shared_task(name="compute.refresh_offers")
 def refresh_offers() -> None:
     """Survey again what has changed in the fleet's offers, so that no request has to."""
-    offering.refresh()
+    refresh.refresh()

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from openrelay.audit.models import AuditEvent
-from openrelay.core import clock as database_clock
+from openrelay.core import clock
 from openrelay.identity.models import ApiKey
 from openrelay.identity.operations import OPERATIONS
 from tests import factories
@@ -192,7 +192,7 @@ class World:
         for name in MEMBERS:
             person = factories.user(self.orgs[name], role=name.partition("_")[2])
             self.secrets[name] = factories.session(person, self.orgs[name])
-        self.secrets["dead"] = factories.api_key(fleet.platform, revoked_at=database_clock.read())
+        self.secrets["dead"] = factories.api_key(fleet.platform, revoked_at=clock.read())
         self.secrets["node"] = factories.credential(fleet.node)
         self.client = Client(raise_request_exception=False)
         self.tenants_ssh_key = factories.ssh_key(fleet.tenant).pk

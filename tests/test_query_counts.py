@@ -18,7 +18,7 @@ from compute.models import GpuPrice, OrgGpuPrice, SshKey, UsageSession, VmTempla
 from nodes.models import Gpu, GpuModel, GpuUnit, Hold, HoldAudience, HoldUnit, Location, Node, NodeHeartbeat
 from openrelay.api.lists import PAGE_ROWS
 from openrelay.audit.models import AuditEvent
-from openrelay.core import clock as database_clock
+from openrelay.core import clock
 from openrelay.core.clock import Now
 from openrelay.core.ids import new_id
 from openrelay.identity.models import ApiKey, Membership, Organization, Role, User
@@ -82,7 +82,7 @@ CHANGES = {"reserve": 5, "amend": 15, "reaffirm": 17, "release": 11, "reclaim": 
 
 def reservations(fleet: Fleet, number: int) -> None:
     """Reservations of unit 0, one after the other."""
-    at = database_clock.read()
+    at = clock.read()
     unit = GpuUnit.objects.get(node=fleet.node, address=factories.address(0))
     first = at + HOUR * 10 * number
     terms = [DateTimeTZRange(first + HOUR * n, first + HOUR * (n + 1)) for n in range(number)]
@@ -170,7 +170,7 @@ def nodes(fleet: Fleet, number: int) -> None:
 
 
 def workloads(fleet: Fleet, number: int) -> None:
-    at, model = database_clock.read(), factories.gpu_model()
+    at, model = clock.read(), factories.gpu_model()
     Workload.objects.bulk_create(
         Workload(
             organization=fleet.tenant,
@@ -196,7 +196,7 @@ def ssh_keys(fleet: Fleet, number: int) -> None:
             public_key="ssh-ed25519 AAAA",
             fingerprint=f"SHA256:{number}-{n}",
             created_by="operator",
-            created_at=database_clock.read(),
+            created_at=clock.read(),
         )
         for n in range(number)
     )
@@ -240,7 +240,7 @@ def templates(fleet: Fleet, number: int) -> None:
 
 def prices(fleet: Fleet, number: int) -> None:
     gpu_models(fleet, number)
-    at = database_clock.read()
+    at = clock.read()
     models = GpuModel.objects.filter(slug__startswith=f"model-{number}-")
     values = [
         {"gpu_model": model, "tier": "spot", "cents_per_gpu_hour": 1, "updated_at": at} for model in models
@@ -250,7 +250,7 @@ def prices(fleet: Fleet, number: int) -> None:
 
 
 def sessions(fleet: Fleet, number: int) -> None:
-    at, made = database_clock.read(), Workload.objects.filter(organization=fleet.tenant).latest("created_at")
+    at, made = clock.read(), Workload.objects.filter(organization=fleet.tenant).latest("created_at")
     UsageSession.objects.bulk_create(
         UsageSession(
             workload=made,

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from bench.fleet import grow
-from compute.services import offering
+from compute.services.fleet import refresh
 from nodes.models import Node, NodeHeartbeat
 from openrelay.core.clock import Now
 from tests import test_query_counts as filling
@@ -150,7 +150,7 @@ def multiply(fleet: Fleet) -> None:
 def measured(reading: Reading) -> dict[str, tuple[int, bytes]]:
     """What each read takes and answers, pages at one size, once what is new has been noticed."""
     NodeHeartbeat.objects.update(seen_at=Now())
-    offering.refresh()
+    refresh.refresh()
     found = {}
     for route in READS:
         query = {"limit": FEW} if route.operation in PAGING else {}

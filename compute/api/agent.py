@@ -4,10 +4,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from compute.api.serializers import AgentReport
-from compute.services.guests import disks_to_delete
-from compute.services.interruption import interrupt_lost
-from compute.services.reports import Guest, Report, take_report
-from compute.services.work import work_for
+from compute.services.agents.guest_reports import Guest, Report, take_report
+from compute.services.agents.work import work_for
+from compute.services.lifecycle.guest_telemetry import disks_to_delete
+from compute.services.lifecycle.interrupt import interrupt_lost
 from nodes.api.agent import AgentView
 from nodes.inventory import Inventory
 from nodes.models import NodeIncident

@@ -5,7 +5,7 @@ from rest_framework.response import Response
 
 from compute.api import present_money
 from compute.api.vms import VmView
-from compute.services.burn import burn
+from compute.services.billing.burn import burn
 
 
 class VmBurn(VmView):

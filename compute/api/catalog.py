@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from compute.api import present_availability, presenters
-from compute.services.availability import Availability, availability
+from compute.services.fleet.availability import Availability, availability
 from nodes.models import GpuModel
 from openrelay.api import runs
 from openrelay.api.views import OperationView

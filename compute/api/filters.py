@@ -3,7 +3,7 @@
 import django_filters
 from django.db.models import QuerySet
 
-from compute import states
+from compute.domain import states
 from compute.models import Tier, Workload
 from openrelay.core.errors import Invalid
 

@@ -7,8 +7,8 @@ from rest_framework.response import Response
 
 from compute.api import serializers
 from compute.api.vms import VmView
-from compute.services.guests import console_of
-from compute.services.metrics import telemetry
+from compute.services.access.gpu_metrics import telemetry
+from compute.services.lifecycle.guest_telemetry import console_of
 from openrelay.core import clock
 from openrelay.core.clock import rfc3339
 

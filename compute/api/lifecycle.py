@@ -5,10 +5,10 @@ from rest_framework.response import Response
 
 from compute.api import presenters, serializers
 from compute.api.vms import VmView
-from compute.services.resize import resize_disk
-from compute.services.restart import reboot, restart
-from compute.services.stop import stop
-from compute.services.visibility import set_visibility
+from compute.services.lifecycle.stop import stop
+from compute.services.lifecycle.visibility import set_visibility
+from compute.services.requests.resize import resize_disk
+from compute.services.requests.restart import reboot, restart
 
 
 class StopVm(VmView):

@@ -6,7 +6,7 @@ from rest_framework.response import Response
 
 from compute.api.agent import HostView
 from compute.api.notice_serializers import TerminationNotice
-from compute.services.draining import Notice, take_notice
+from compute.services.lifecycle.drain import Notice, take_notice
 from nodes.api.agent import NodeAuthentication
 from nodes.models import Node
 from openrelay.api.auth import BearerAuthentication, bearer

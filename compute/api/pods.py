@@ -7,8 +7,8 @@ from rest_framework.response import Response
 
 from compute.api import pods_serializers, presenters
 from compute.models import Workload
-from compute.services.pods import PodRequest, create_pod
-from compute.services.pods_capacity import PodCapacity, pod_capacity
+from compute.services.fleet.pod_counts import PodCapacity, pod_capacity
+from compute.services.requests.create_pod import PodRequest, create_pod
 from openrelay.api.pagination import paginate
 from openrelay.api.views import OperationView
 

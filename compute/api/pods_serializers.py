@@ -1,8 +1,8 @@
 """What the pod operations take: the shape alone, unknown fields refused."""
 
 from compute.api.serializers import checked_env_vars
-from compute.capacity import MAX_DISK_GB
-from compute.services.pods import COMPUTE_CLASSES
+from compute.domain.host_shares import MAX_DISK_GB
+from compute.services.requests.create_pod import COMPUTE_CLASSES
 from openrelay.api.pagination import PageQuery
 from openrelay.api.serializers import (
     NameField,

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from compute.capacity import MIN_DISK_GB, Share, floor_mb, largest_guest_mb
-from compute.placement import counts
-from compute.services.availability import ModelAvailability, Offer
+from compute.domain.host_shares import MIN_DISK_GB, Share, floor_mb, largest_guest_mb
+from compute.domain.selection import counts
+from compute.services.fleet.availability import ModelAvailability, Offer
 from openrelay.api.runs import Part
 
 _DIMENSIONS = ("ramMb", "vcpu", "diskGb")

@@ -5,7 +5,7 @@ from typing import Any
 
 from compute.api import presenters
 from compute.models import SshKey, Workload
-from compute.services.detail import Detail
+from compute.services.access.workload_detail import Detail
 from openrelay.core.clock import rfc3339
 
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from compute.models import ResourceSize, Tier
-from compute.services.burn import FLOOR_CENTS, Burn
-from compute.services.prices import ListedPrice
-from compute.services.templates import OfferedTemplate
+from compute.services.billing.burn import FLOOR_CENTS, Burn
+from compute.services.billing.prices import ListedPrice
+from compute.services.requests.templates import OfferedTemplate
 from nodes.models import GpuModel, Location
 from openrelay.core.clock import rfc3339
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from compute import states
+from compute.domain import states
 from compute.models import Run, SshKey, Workload
-from compute.services.reach import endpoint
+from compute.services.access.connection_info import endpoint
 from nodes.models import GpuModel
 from openrelay.core.clock import rfc3339
 

@@ -4,9 +4,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from compute.api import present_money
-from compute.capacity import MAX_DISK_GB, MIN_DISK_GB
+from compute.domain.host_shares import MAX_DISK_GB, MIN_DISK_GB
 from compute.models import ResourceSize
-from compute.services import prices, templates
+from compute.services.billing import prices
+from compute.services.requests import templates
 from nodes.models import Location
 from openrelay.api.views import OperationView
 from openrelay.core import clock

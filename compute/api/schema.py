@@ -1,6 +1,5 @@
 """What the operations on VMs, SSH keys and the catalogue take and answer, for the OpenAPI schema."""
 
-from compute import states
 from compute.api import serializers
 from compute.api.schema_agent import AGENT
 from compute.api.schema_availability import AVAILABILITY, AVAILABILITY_EXAMPLE
@@ -8,6 +7,7 @@ from compute.api.schema_life import LIFE
 from compute.api.schema_money import MONEY
 from compute.api.schema_pods import PODS
 from compute.api.schema_states import status, status_reason
+from compute.domain import states
 from compute.models import Tier
 from openrelay.api.lists import ListQuery
 from openrelay.api.schema.book import Body, Code, Description, Operation

@@ -1,10 +1,10 @@
 """What the operations on a VM's life, keys, console and metrics take and answer, for the OpenAPI schema."""
 
-from compute import states
 from compute.api import serializers
 from compute.api.schema_states import status, status_reason
+from compute.domain import states
 from compute.models import Tier
-from compute.services.metrics import RANGES
+from compute.services.access.gpu_metrics import RANGES
 from openrelay.api.schema.book import Body, Code, Description, Operation
 from openrelay.api.schema.examples import H100, LUMEN, SSH_KEY, TRAINER
 from openrelay.api.schema.shapes import (

@@ -1,7 +1,7 @@
 """What the states of a workload and their reasons mean, in the schema's words."""
 
-from compute import states
-from compute.services.pods_recovery import START_FAILED
+from compute.domain import states
+from compute.services.agents.pod_recovery import START_FAILED
 from openrelay.api.schema.shapes import Schema, one_of, text
 
 _STATES = {

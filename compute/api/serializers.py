@@ -4,10 +4,10 @@ from typing import Any
 
 from rest_framework import serializers
 
-from compute.capacity import MAX_DISK_GB, MIN_DISK_GB
+from compute.domain.host_shares import MAX_DISK_GB, MIN_DISK_GB
 from compute.models import Run, Tier
-from compute.services.guests import CONSOLE_AT_MOST
-from compute.services.metrics import RANGES
+from compute.services.access.gpu_metrics import RANGES
+from compute.services.lifecycle.guest_telemetry import CONSOLE_AT_MOST
 from nodes.inventory import MOST_RAM_MB, agent_epoch
 from openrelay.api.identities import SlugField
 from openrelay.api.pagination import PageQuery

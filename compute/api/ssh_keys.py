@@ -8,8 +8,8 @@ from rest_framework.response import Response
 
 from compute.api import presenters, serializers
 from compute.models import SshKey
-from compute.services.attachments import delete_key
-from compute.services.ssh_keys import blocked_names, create_key
+from compute.services.access.attachments import delete_key
+from compute.services.access.ssh_keys import blocked_names, create_key
 from openrelay.api.lists import ListQuery, answer_list
 from openrelay.api.views import OrgView
 from openrelay.core.ids import parse_id

@@ -5,7 +5,7 @@ from rest_framework.response import Response
 
 from compute.api import present_detail, serializers
 from compute.api.vms import VmView
-from compute.services.attachments import attach, attached_keys, detach
+from compute.services.access.attachments import attach, attached_keys, detach
 from openrelay.core.ids import parse_id
 
 

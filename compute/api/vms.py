@@ -8,10 +8,10 @@ from rest_framework.response import Response
 from compute.api import present_detail, presenters, serializers
 from compute.api.filters import filtered
 from compute.models import Workload
-from compute.services.create import VmRequest, create_vm
-from compute.services.detail import detail
-from compute.services.own import find
-from compute.services.terminate import terminate
+from compute.services.access.workload_detail import detail
+from compute.services.lifecycle.terminate import terminate
+from compute.services.lifecycle.workload_lock import find
+from compute.services.requests.create_vm import VmRequest, create_vm
 from openrelay.api.pagination import paginate
 from openrelay.api.views import OperationView, OrgView
 from openrelay.core.ids import parse_id

@@ -196,7 +196,7 @@ END $$;
 """
 # All that placing on a locked node goes by, as of the statement: whether the node was heard from, its units and
 # their GPU models, the guests that may be there, which of them has a claim on or may be on which unit, and the GB
-# of the disks there but for that of `without`. `compute.services.node_facts` reads it.
+# of the disks there but for that of `without`. `compute.services.placement.snapshot` reads it.
 ON_NODE = """
 CREATE FUNCTION compute_on_node(
     node uuid, at timestamptz, grace interval, without uuid,

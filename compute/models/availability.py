@@ -28,7 +28,7 @@ class NodeChange(models.Model):
 class NodeOffer(models.Model):
     """What a node has of one GPU model for an organization that nothing is reserved to, when last surveyed.
 
-    `shape` is a JSON list, spelled the same for every node that gives the same; `compute.services.offers`
+    `shape` is a JSON list, spelled the same for every node that gives the same; `services.fleet.node_survey`
     makes it and reads it.
     """
 

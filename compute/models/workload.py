@@ -4,7 +4,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
-from compute import states
+from compute.domain import states
 from compute.models.ssh_key import SshKey
 from compute.querysets import WorkloadQuerySet
 from openrelay.core.ids import new_id

@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from compute.api.notice_serializers import TerminationNotice
-from compute.services import draining
+from compute.services.lifecycle import drain
 from nodes.models import Node, ProviderApplication
 from nodes.services import applications
 from openrelay.api.lists import answer_list
@@ -64,7 +64,7 @@ class OneProviderNode(OwnNodeView):
     def patch(self, request: Request, org_id: str, node_id: str) -> Response:
         """Set what the owner wants of the node."""
         data = self.read(provider_serializers.UpdateNode)
-        draining.set_status(caller=self.caller, node_id=self.node.pk, status=data["status"])
+        drain.set_status(caller=self.caller, node_id=self.node.pk, status=data["status"])
         return Response(self.answer())
 
 
@@ -76,7 +76,7 @@ class OffboardNode(OwnNodeView):
     def post(self, request: Request, org_id: str, node_id: str) -> Response:
         """Have an interruptible node removed at a deadline, or now."""
         data = self.read(TerminationNotice)
-        draining.offboard(caller=self.caller, node_id=self.node.pk, notice=draining.Notice(**data))
+        drain.offboard(caller=self.caller, node_id=self.node.pk, notice=drain.Notice(**data))
         return Response(self.answer())
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from compute import states
+from compute.domain import states
 from compute.models import Workload
 from compute.models.workload import Tier
-from compute.services.eviction import evict
+from compute.services.lifecycle.evict import evict
 from nodes.models import HoldUnit
 from nodes.services.locking import LockedNode, locked_for
 from openrelay.audit.services.record import record

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compute.models import SshKey
-from compute.services.ssh_keys import create_key
+from compute.services.access.ssh_keys import create_key
 from nodes.models import Node, NodeCredential
 from nodes.services.enrolment import issue_credential
 from openrelay.api.parser import parse_object

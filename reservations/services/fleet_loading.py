@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import transaction
 
-from compute.services.prices import set_price
+from compute.services.billing.prices import set_price
 from nodes.models import Location, Node
 from nodes.services import catalog, enrolment, inventory
 from nodes.services.locking import locked

@@ -5,9 +5,9 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from compute import states
+from compute.domain import states
 from compute.models import Claim, Workload
-from compute.services.eviction import evict
+from compute.services.lifecycle.evict import evict
 from nodes.models import GpuUnit, HoldUnit
 from nodes.services.locking import LockedNode, locked_for
 from openrelay.audit.services.record import record

@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from compute.models import Workload
-from compute.services.claims import claims_on, occupancies_on
+from compute.services.lifecycle.claims import claims_on, occupancies_on
 from nodes.models import Gpu, GpuUnit, HoldUnit, Node, TopologyGeneration
 from nodes.services.survey import survey
 from openrelay.core import clock

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from compute.services.claims import claims_of, occupancies_of
+from compute.services.lifecycle.claims import claims_of, occupancies_of
 from nodes.models import Node
 from nodes.services.hardware import mixed_classes_reason
 from nodes.services.survey import UnitFacts, held_of, together, units_of

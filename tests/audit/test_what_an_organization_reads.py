@@ -17,7 +17,7 @@ from django.conf import settings
 from rest_framework.test import APIClient
 
 from compute.models import Run, Workload
-from compute.services import stuck, teardown
+from compute.services.lifecycle import overdue_starts, overdue_teardowns
 from nodes.models import Gpu, GpuUnit, InventoryReport, Node
 from nodes.services.enrolment import issue_credential
 from openrelay.audit.actor import OPERATOR, Actor
@@ -149,15 +149,15 @@ class Story(World):
         """A guest that does not come up, one that does not go, and an operator's word for it."""
         clock.advance(3600)
         factories.online(self.node, self.leaving)
-        for run_id in stuck.stuck_ids():
-            stuck.report_stuck(run_id)
+        for run_id in overdue_starts.stuck_ids():
+            overdue_starts.report_stuck(run_id)
         self.says((deploying, "running"))
         self.call("buyer", "post", f"/v1/vms/{deploying.pk}/terminate")
         clock.advance(3600)
         factories.online(self.node, self.leaving)
-        for run_id in teardown.overdue_ids():
-            teardown.report_overdue(run_id)
-        teardown.close_occupancy_by_override(
+        for run_id in overdue_teardowns.overdue_ids():
+            overdue_teardowns.report_overdue(run_id)
+        overdue_teardowns.close_occupancy_by_override(
             caller=factories.operator(), run_id=run_of(deploying), reason="seen to be off"
         )
 
@@ -400,7 +400,7 @@ WRITERS = {
 }
 # Names that are put together: where, and what they can be.
 PUT_TOGETHER = {
-    "compute/services/transitions.py": {
+    "compute/services/lifecycle/transitions.py": {
         f"vm.{state}" for state in ("deploying", "running", "stopped", "failed", "interrupted", "terminated")
     },
     "nodes/services/applications.py": {"provider.approved", "provider.rejected"},
@@ -411,7 +411,7 @@ PUT_TOGETHER = {
         "reservation.needs_review",
     },
     "reservations/services/amending.py": {"reservation.reaffirmed", "reservation.amended"},
-    "compute/services/balances.py": {"balance.low", "balance.depleted", "balance.restored"},
+    "compute/services/billing/balances.py": {"balance.low", "balance.depleted", "balance.restored"},
 }
 _NAME = re.compile(r"[a-z_]+\.[a-z_]+")
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from openrelay.core import circuit_breaker as circuit
-from openrelay.core import counters, jobs
+from openrelay.core import circuit_breaker, counters, jobs
 from openrelay.core.circuit_breaker import CircuitBreaker
 
 
@@ -27,7 +26,7 @@ class Away:
 def moment(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The monotonic clock, to be set."""
     now = [100.0]
-    monkeypatch.setattr(circuit.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(circuit_breaker.time, "monotonic", lambda: now[0])
     fresh = CircuitBreaker()
     monkeypatch.setattr(jobs, "valkey", fresh)
     monkeypatch.setattr(counters, "valkey", fresh)
@@ -43,7 +42,7 @@ def test_a_broker_that_failed_is_left_alone_for_a_moment(
         for _ in range(20):
             broker.send("compute.tear_down", ("run",), None)
         assert away.tried == 1
-        moment[0] += circuit.OPEN_SECONDS
+        moment[0] += circuit_breaker.OPEN_SECONDS
         broker.send("compute.tear_down", ("run",), None)
     assert away.tried == 2
     assert caplog.text.count("the next sweep will do it") == 2
@@ -67,7 +66,7 @@ def test_one_caller_alone_tries_whether_it_answers_again(moment: list[float]) ->
     assert all(asked.allows() for _ in range(3))
     asked.failed()
     assert not asked.allows()
-    moment[0] += circuit.OPEN_SECONDS
+    moment[0] += circuit_breaker.OPEN_SECONDS
     together = threading.Barrier(8)
 
     def ask(_: int) -> bool:

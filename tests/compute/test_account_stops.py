@@ -7,9 +7,11 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from compute import states, tasks
+from compute import tasks
+from compute.domain import states
 from compute.models import Claim, UsageSession, Workload
-from compute.services import account_stops, balances
+from compute.services.billing import balances
+from compute.services.lifecycle import account_stops
 from nodes.models import Node
 from openrelay.audit.models import AuditEvent
 from openrelay.core.clock import Now, rfc3339

@@ -8,7 +8,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from compute.models import Claim, UsageSession, Workload
-from compute.services import accounts, burn
+from compute.services.billing import accounts, burn
 from nodes.models import Node
 from openrelay.audit.actor import OPERATOR
 from openrelay.core import clock as database_clock

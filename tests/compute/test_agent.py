@@ -6,7 +6,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from compute.models import Claim, FlaggedReport, Occupancy, Run, Workload
-from compute.services import teardown
+from compute.services.lifecycle import overdue_teardowns
 from nodes.models import GpuUnit, Node, NodeCredential, NodeHeartbeat
 from openrelay.audit.models import AuditEvent
 from openrelay.core.clock import Now
@@ -162,15 +162,15 @@ def test_an_operators_word_frees_a_unit_with_a_reason_on_record(world: World) ->
     run = made.runs.get()
     operator = factories.operator()
     with pytest.raises(Conflict):
-        teardown.close_occupancy_by_override(caller=operator, run_id=run.pk, reason="it is dead")
+        overdue_teardowns.close_occupancy_by_override(caller=operator, run_id=run.pk, reason="it is dead")
     world.terminate(world.buyer, made)
     with pytest.raises(Invalid):
-        teardown.close_occupancy_by_override(caller=operator, run_id=run.pk, reason=" ")
+        overdue_teardowns.close_occupancy_by_override(caller=operator, run_id=run.pk, reason=" ")
     with pytest.raises(NotFound):
-        teardown.close_occupancy_by_override(
+        overdue_teardowns.close_occupancy_by_override(
             caller=factories.caller(world.provider), run_id=run.pk, reason="it is mine"
         )
-    teardown.close_occupancy_by_override(caller=operator, run_id=run.pk, reason="power was cut")
+    overdue_teardowns.close_occupancy_by_override(caller=operator, run_id=run.pk, reason="power was cut")
     assert occupied(world) == 0
     event = AuditEvent.objects.get(event="vm.occupancy_overridden")
     assert event.reason == "power was cut"
@@ -181,7 +181,8 @@ def test_a_guest_that_returns_after_an_override_occupies_its_unit_again(world: W
     made = world.running(world.buyer)
     world.terminate(world.buyer, made)
     run = made.runs.get()
-    teardown.close_occupancy_by_override(caller=factories.operator(), run_id=run.pk, reason="power was cut")
+    operator = factories.operator()
+    overdue_teardowns.close_occupancy_by_override(caller=operator, run_id=run.pk, reason="power was cut")
     successor = world.vm(world.buyer)
     assert world.units(successor) == [0]
     answer = world.says((made, "running"))
@@ -244,12 +245,12 @@ def test_a_run_starts_only_when_every_earlier_one_is_off_its_units(world: World)
 def test_an_overdue_teardown_is_reported_once(world: World, clock) -> None:  # type: ignore[no-untyped-def]
     made = world.running(world.buyer)
     world.terminate(world.buyer, made)
-    assert teardown.overdue_ids() == []
+    assert overdue_teardowns.overdue_ids() == []
     clock.advance(121)
-    (run_id,) = teardown.overdue_ids()
-    assert teardown.report_overdue(run_id)
-    assert not teardown.report_overdue(run_id)
-    assert teardown.overdue_ids() == []
+    (run_id,) = overdue_teardowns.overdue_ids()
+    assert overdue_teardowns.report_overdue(run_id)
+    assert not overdue_teardowns.report_overdue(run_id)
+    assert overdue_teardowns.overdue_ids() == []
     assert AuditEvent.objects.filter(event="vm.teardown_overdue").count() == 1
     assert occupied(world) == 1
 

@@ -7,10 +7,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from compute.capacity import Shape, footprint_mb
+from compute.domain.cpu_shares import Guest, Host, spare, stranded
+from compute.domain.host_shares import Shape, footprint_mb
 from compute.models import Claim, Occupancy, ResourceSize, Run, UsageSession, VmTemplate, Workload
-from compute.services import interruption
-from compute.services.cpu_spare import Guest, Host, spare, stranded
+from compute.services.lifecycle import interrupt
 from nodes.models import Location, Node
 from openrelay.audit.models import AuditEvent
 from openrelay.identity.services.callers import forget_keys
@@ -459,15 +459,15 @@ def test_a_node_that_goes_silent_interrupts_it_and_one_that_returns_brings_it_ba
 ) -> None:
     made = world.running(world.buyer, **SMALL)
     clock.advance(91)
-    assert interruption.interrupt_lost(world.node.pk) == [made]
+    assert interrupt.interrupt_lost(world.node.pk) == [made]
     assert state(made) == ("interrupted", "node_lost")
     assert not UsageSession.objects.open().exists()
     world.says((made, "running"))
     assert state(made)[0] == "running"
     clock.advance(91)
-    interruption.interrupt_lost(world.node.pk)
+    interrupt.interrupt_lost(world.node.pk)
     clock.advance(7 * 86400 + 1)
-    assert interruption.give_up_on(made.pk)
+    assert interrupt.give_up_on(made.pk)
     assert state(made) == ("stopped", "node_lost")
     consistent()
 
@@ -613,7 +613,7 @@ def test_a_restart_takes_one_that_runs_or_has_stopped(world: World, clock: Clock
     if status == "interrupted":
         world.says((made, "running"))
         clock.advance(91)
-        interruption.interrupt_lost(world.node.pk)
+        interrupt.interrupt_lost(world.node.pk)
     elif status == "terminated":
         world.terminate(world.buyer, made)
     refused(act(world, made, "restart"), 409, "INVALID_STATE", status)

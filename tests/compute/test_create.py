@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from compute.models import Claim, GpuPrice, Occupancy, Workload
-from compute.services.node_facts import node_facts, reading
+from compute.services.placement.snapshot import node_facts, reading
 from nodes.inventory import MOST_RAM_MB
 from nodes.models import GpuModel, GpuUnit, Location, Node, NodeHeartbeat
 from nodes.services.enrolment import enrol

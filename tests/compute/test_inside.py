@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from compute import states
+from compute.domain import states
 from compute.models import GuestState, SshKey, WorkloadSshKey
-from compute.services import stuck
+from compute.services.lifecycle import overdue_starts
 from compute.tasks import sweep_lost_nodes, sweep_stuck
 from nodes.models import Location, Node, NodeHeartbeat
 from openrelay.audit.models import AuditEvent
@@ -242,7 +242,7 @@ def test_a_key_is_deleted_everywhere_but_not_where_it_is_the_only_one(world: Wor
 
 def test_a_vm_that_does_not_come_up_is_reported_once_and_keeps_what_it_has(world: World, clock: Any) -> None:
     made = world.vm(world.buyer)
-    assert stuck.stuck_ids() == []
+    assert overdue_starts.stuck_ids() == []
     clock.advance(901)
     for _ in range(2):
         sweep_stuck()

@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from compute.models import Claim, Occupancy, Run, Workload
-from compute.services.sizes import set_size
+from compute.services.billing.sizes import set_size
 from nodes.models import Gpu, Node
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent

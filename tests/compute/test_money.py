@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 
 from compute import tasks
 from compute.models import GpuPrice, ResourceSize, UsageSession, VmTemplate, Workload
-from compute.services import prices
+from compute.services.billing import prices
 from nodes.models import GpuModel, Location, Node, NodeHeartbeat
 from openrelay.audit.actor import OPERATOR
 from openrelay.core import clock as database_clock

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from compute.api import catalog
 from compute.models import AvailabilityState, NodeOffer, Workload
-from compute.services import availability as service
-from compute.services import fits, offering, pool
-from compute.services.fits import best_fits
-from compute.services.offers import survey_nodes
+from compute.services.fleet import availability, pool_scan, ranking, refresh
+from compute.services.fleet.node_survey import survey_nodes
+from compute.services.fleet.ranking import best_fits
 from nodes.models import GpuModel, GpuUnit, Location, Node, NodeHeartbeat
 from openrelay.api import runs
 from openrelay.core import clock as database_clock
@@ -53,10 +52,10 @@ def _place(region: str) -> Location:
 
 def facts(org: Any) -> list[Any]:
     """What a survey of everything says."""
-    return told(service._answer({}, {}, survey_nodes(org.pk, None)))
+    return told(availability._answer({}, {}, survey_nodes(org.pk, None)))
 
 
-def told(found: service.Availability) -> list[Any]:
+def told(found: availability.Availability) -> list[Any]:
     return [
         {
             "model": seen.model.pk,
@@ -71,10 +70,10 @@ def told(found: service.Availability) -> list[Any]:
 
 def check(world: World) -> None:
     for org in (world.buyer, world.tenant, world.provider, factories.platform()):
-        assert told(service.availability(org.pk)) == facts(org), org.name
+        assert told(availability.availability(org.pk)) == facts(org), org.name
     models = list(GpuModel.objects.values_list("pk", flat=True))
     for org, tier in ((world.buyer, "community"), (world.tenant, "spot"), (world.buyer, "spot")):
-        whole = pool.candidates(organization_id=org.pk, tier=tier, levels=dict.fromkeys(models, 0))
+        whole = pool_scan.candidates(organization_id=org.pk, tier=tier, levels=dict.fromkeys(models, 0))
         for count in (1, 2, 3, 4):
             best = best_fits(organization_id=org.pk, tier=tier, gpu_count=count, model_ids=models)
             able = [
@@ -99,7 +98,7 @@ def check(world: World) -> None:
                     regions=frozenset(regions),
                 )
                 assert [node.node_id for node in near.candidates] == [
-                    node.node_id for node in pool.best_first(there, count)
+                    node.node_id for node in pool_scan.best_first(there, count)
                 ], (org.name, tier, count, regions)
                 assert near.most is None
 
@@ -164,26 +163,26 @@ def test_what_is_shown_is_what_a_survey_of_everything_says(committed: World, clo
 
     steps = (create, create, create, end, end, reserve, report, script, silence, rename, wait)
     for _ in range(25):
-        step = dice.choice((*steps, offering.refresh))
+        step = dice.choice((*steps, refresh.refresh))
         step()
         check(world)
 
 
 def test_a_change_is_seen_at_once_though_nothing_was_surveyed_since(committed: World) -> None:
     world = committed
-    offering.refresh()
+    refresh.refresh()
     version = AvailabilityState.objects.get().version
     made = world.vm(world.buyer, gpuCount=3)
     for org in (world.buyer, world.tenant):
-        (seen,) = service.availability(org.pk).models
+        (seen,) = availability.availability(org.pk).models
         assert seen.free == 5
     assert AvailabilityState.objects.get().version == version
     world.terminate(world.buyer, made)
     world.says((made, "gone"))
-    assert service.availability(world.buyer.pk).models[0].free == 8
-    assert offering.refresh()
-    assert not offering.refresh()
-    assert service.availability(world.buyer.pk).shared
+    assert availability.availability(world.buyer.pk).models[0].free == 8
+    assert refresh.refresh()
+    assert not refresh.refresh()
+    assert availability.availability(world.buyer.pk).shared
 
 
 def test_a_node_that_moved_away_is_not_in_its_region_any_more(committed: World) -> None:
@@ -193,10 +192,10 @@ def test_a_node_that_moved_away_is_not_in_its_region_any_more(committed: World) 
     other = factories.node(world.provider, 8)
     Node.objects.filter(pk=world.node.pk).update(location=eu)
     Node.objects.filter(pk=other.pk).update(location=us)
-    offering.refresh()
+    refresh.refresh()
     assert world.vm(world.buyer, preferredRegions=["eu"], gpuCount=2).node_id == world.node.pk
     assert world.vm(world.buyer, preferredRegions=["us"]).node_id == other.pk
-    offering.refresh()
+    refresh.refresh()
     # Which process knows of it: nothing has changed since, so the next is placed by memory.
     with CaptureQueriesContext(connection) as asked:
         made = world.vm(world.buyer, preferredRegions=["us"], gpuCount=3)
@@ -219,8 +218,8 @@ def test_nobody_is_sent_elsewhere_for_the_best_fits_of_the_region_are_busy(
     small, elsewhere = factories.node(world.provider, 2), factories.node(world.provider, 1)
     Node.objects.filter(pk=small.pk).update(location=place["eu"])
     Node.objects.filter(pk=elsewhere.pk).update(location=place["us"])
-    offering.refresh()
-    monkeypatch.setattr(fits, "_ENOUGH", 1)
+    refresh.refresh()
+    monkeypatch.setattr(ranking, "_ENOUGH", 1)
     other = connection.copy()
     try:
         with other.cursor() as cursor:
@@ -234,31 +233,31 @@ def test_nobody_is_sent_elsewhere_for_the_best_fits_of_the_region_are_busy(
 
 def test_what_was_rolled_back_or_is_not_committed_is_not_seen(committed: World) -> None:
     world = committed
-    offering.refresh()
+    refresh.refresh()
     with transaction.atomic():
         world.vm(world.buyer, gpuCount=3)
-        assert service.availability(world.buyer.pk).models[0].free == 5  # by whoever did it
+        assert availability.availability(world.buyer.pk).models[0].free == 5  # by whoever did it
         transaction.set_rollback(True)
-    assert service.availability(world.buyer.pk).models[0].free == 8
-    assert not offering.refresh()
+    assert availability.availability(world.buyer.pk).models[0].free == 8
+    assert not refresh.refresh()
 
 
 def test_a_survey_that_overlaps_a_change_does_not_lose_it(committed: World) -> None:
     """A transaction that was open during the survey, with an older number than what the survey saw last."""
     world = committed
-    offering.refresh()
+    refresh.refresh()
     other = connection.copy()
     try:
         with other.cursor() as cursor:
             cursor.execute("BEGIN")
             cursor.execute("UPDATE nodes_node SET owner_hold = 'maintenance' WHERE id = %s", [world.node.pk])
             factories.node(world.provider, 2)
-            assert offering.refresh()
-            assert service.availability(world.buyer.pk).models[0].free == 10
+            assert refresh.refresh()
+            assert availability.availability(world.buyer.pk).models[0].free == 10
             cursor.execute("COMMIT")
     finally:
         other.close()
-    assert service.availability(world.buyer.pk).models[0].free == 2
+    assert availability.availability(world.buyer.pk).models[0].free == 2
     check(world)
 
 
@@ -266,17 +265,17 @@ def test_reading_surveys_nothing_twice(committed: World, monkeypatch: pytest.Mon
     """One question to the database, not counted here for it has a connection of its own, and then memory."""
     world = committed
     world.reserve(0, 1)
-    offering.refresh()
+    refresh.refresh()
     for org in (world.buyer, world.tenant):
-        service.availability(org.pk)
+        availability.availability(org.pk)
         with CaptureQueriesContext(connection) as counted:
-            assert service.availability(org.pk) is service.availability(org.pk)
+            assert availability.availability(org.pk) is availability.availability(org.pk)
         assert len(counted) == 0, org.name
     world.vm(world.buyer)
-    assert service.availability(world.buyer.pk) is service.availability(world.provider.pk)
-    first = service.availability(world.tenant.pk)
+    assert availability.availability(world.buyer.pk) is availability.availability(world.provider.pk)
+    first = availability.availability(world.tenant.pk)
     world.vm(world.buyer)
-    assert service.availability(world.tenant.pk) is not first
+    assert availability.availability(world.tenant.pk) is not first
     check(world)
 
 
@@ -285,19 +284,19 @@ def test_only_what_changed_since_it_was_surveyed_is_surveyed_again(
 ) -> None:
     world = committed
     other = factories.node(world.provider, 4)
-    offering.refresh()
+    refresh.refresh()
     surveyed: list[set[Any]] = []
 
     def spy(organization_id: Any, node_ids: Any) -> Any:
         surveyed.append(set(node_ids))
         return survey_nodes(organization_id, node_ids)
 
-    monkeypatch.setattr(service, "survey_nodes", spy)
+    monkeypatch.setattr(availability, "survey_nodes", spy)
     for node in (world.node, other):
         world.vm(world.provider, nodeId=str(node.pk))
-    assert service.availability(world.buyer.pk).models[0].free == 10
+    assert availability.availability(world.buyer.pk).models[0].free == 10
     world.vm(world.provider, nodeId=str(other.pk))
-    assert service.availability(world.tenant.pk).models[0].free == 9
+    assert availability.availability(world.tenant.pk).models[0].free == 9
     assert surveyed == [{world.node.pk, other.pk}, {other.pk}]
     # Where something is reserved the clock changes what there is, so that node is looked at each time.
     world.reserve(0, 1)
@@ -309,9 +308,9 @@ def test_only_what_changed_since_it_was_surveyed_is_surveyed_again(
 
 def test_the_database_may_cut_the_connection_that_asks(committed: World) -> None:
     world = committed
-    offering.refresh()
+    refresh.refresh()
     for _ in range(2):
-        service.availability(world.buyer.pk)
+        availability.availability(world.buyer.pk)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
@@ -325,11 +324,11 @@ def test_the_database_may_cut_the_connection_that_asks(committed: World) -> None
 
 def test_without_a_task_a_reader_brings_the_offers_up_to_date(committed: World, clock: Clock) -> None:
     world = committed
-    service.availability(world.buyer.pk)
+    availability.availability(world.buyer.pk)
     before = AvailabilityState.objects.get().checked_at
     clock.advance(20)
     factories.online(world.node)
-    service.availability(world.buyer.pk)
+    availability.availability(world.buyer.pk)
     assert AvailabilityState.objects.get().checked_at > before
     clock.advance(-3600)
     factories.online(world.node)
@@ -339,7 +338,7 @@ def test_without_a_task_a_reader_brings_the_offers_up_to_date(committed: World, 
 def test_offers_of_another_cluster_are_not_believed(committed: World) -> None:
     """A dump that was restored elsewhere brings a snapshot of transactions that are still to come there."""
     world = committed
-    offering.refresh()
+    refresh.refresh()
     AvailabilityState.objects.update(snapshot="4000000000:4000000000:")
     NodeOffer.objects.all().delete()
     GpuUnit.objects.filter(node=world.node, address=factories.address(0)).update(sellable=False)

@@ -7,7 +7,8 @@ import uuid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compute.placement import Choice, Option, Standing, choose, counts, fit, sums
+from compute.domain.eligibility import Standing
+from compute.domain.selection import Choice, Option, choose, counts, fit, sums
 
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 MODEL = uuid.UUID(int=1)

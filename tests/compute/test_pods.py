@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from compute.domain.container_images import why_not_an_image
 from compute.models import Claim, GpuPrice, Occupancy, OrgGpuPrice, Run, Workload
-from compute.services import interruption
-from compute.services.pods_image import why_not_an_image
-from compute.services.pods_recovery import JOB_LOST
+from compute.services.agents.pod_recovery import JOB_LOST
+from compute.services.lifecycle import interrupt
 from nodes.levels import AMD_GRANT, BASE, INFINIBAND
 from nodes.models import FabricAddress, GpuUnit, Node, NodeHeartbeat
 from nodes.services.fabrics import join, set_fabric
@@ -597,12 +597,12 @@ def test_a_pod_that_is_given_up_blames_its_node_only_where_that_was_lost(
     lost, silent = pods.running(world.buyer), pods.running(world.buyer)
     world.says((lost, "gone"), (silent, "running"), node=pods.node)
     clock.advance(200)
-    assert interruption.interrupt_lost(pods.node.pk) == [silent]
+    assert interrupt.interrupt_lost(pods.node.pk) == [silent]
     clock.advance(7 * 86400)
     for pod in (lost, silent):
-        assert interruption.give_up_on(pod.pk)
+        assert interrupt.give_up_on(pod.pk)
     assert state(silent) == ("terminated", "node_lost")
-    assert state(lost) == ("terminated", interruption.JOB_GIVEN_UP)
+    assert state(lost) == ("terminated", interrupt.JOB_GIVEN_UP)
 
 
 def test_the_disk_of_a_silent_host_is_not_known(pods: Pods, world: World) -> None:
@@ -625,7 +625,7 @@ def test_a_pod_that_waits_for_its_job_does_not_blame_its_node(pods: Pods, world:
     # One whose node is silent still has it told so.
     made = world.running(world.buyer)
     NodeHeartbeat.objects.filter(node=world.node).update(seen_at=Now() - dt.timedelta(hours=1))
-    assert interruption.interrupt_lost(world.node.pk) == [made]
+    assert interrupt.interrupt_lost(world.node.pk) == [made]
     detail = world.client(world.buyer).get(f"/v1/vms/{made.pk}/detail").json()
     assert "node is offline" in detail["sshStateReason"]
 
@@ -656,8 +656,8 @@ def test_a_node_that_went_silent_and_lost_its_pods_starts_them_again(pods: Pods,
 
     pod = pods.running()
     clock.advance(1000)
-    for node_id in interruption.lost_node_ids():
-        interruption.interrupt_lost(node_id)
+    for node_id in interrupt.lost_node_ids():
+        interrupt.interrupt_lost(node_id)
     assert state(pod) == ("interrupted", "node_lost")
     pods.says((pod, "gone"))
     assert state(pod) == ("interrupted", JOB_LOST)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compute.models import Run, Workload
-from compute.services.pods_backoff import FIRST_WAIT, LASTED, LONGEST_WAIT, Ended, wait_after
+from compute.services.agents.pod_backoff import FIRST_WAIT, LASTED, LONGEST_WAIT, Ended, wait_after
 from openrelay.audit.models import AuditEvent
 from openrelay.core.clock import rfc3339
 from tests import factories

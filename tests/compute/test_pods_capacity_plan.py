@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from compute.models import Workload
-from compute.services import pods_capacity
+from compute.services.fleet import pod_counts
 from tests import factories
 from tests import test_query_counts as filling
 from tests.reservations.conftest import Fleet, fleet
@@ -31,7 +31,7 @@ def test_workloads_that_are_all_on_one_node_are_read_once_and_not_for_each_node(
     asked = {"models": [factories.gpu_model().pk], "levels": [1], "infiniband": False, "volume": 50}
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE compute_workload, nodes_node, nodes_gpuunit")
-        cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + pods_capacity._COUNT, asked)
+        cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + pod_counts._COUNT, asked)
         ((told,),) = cursor.fetchall()
     plan = told if isinstance(told, list) else json.loads(told)
     read = [step for step in scans(plan[0]["Plan"]) if step.get("Relation Name") == Workload._meta.db_table]

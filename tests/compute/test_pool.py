@@ -12,7 +12,7 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.test.utils import CaptureQueriesContext
 
 from compute.models import Claim, Occupancy, Tier, Workload
-from compute.services import pool
+from compute.services.fleet import pool_scan
 from nodes.levels import AMD_GRANT, BASE, INFINIBAND
 from nodes.models import Gpu, GpuModel, GpuUnit, HoldAudience, HoldUnit, Location, Node, NodeHeartbeat
 from openrelay.core.clock import Now
@@ -43,7 +43,9 @@ def plainly(org: Organization, tier: str, alloc_class: str, levels: dict[UUID, i
     units = (
         GpuUnit.objects.present()
         .filter(able, sellable=True, alloc_class=alloc_class)
-        .filter(node__in=Node.objects.taking_new_work(Now()).filter(runtime=pool.RUNTIME_OF[alloc_class]))
+        .filter(
+            node__in=Node.objects.taking_new_work(Now()).filter(runtime=pool_scan.RUNTIME_OF[alloc_class])
+        )
         .exclude(Exists(Claim.objects.filter(unit=here)))
         .exclude(Exists(Occupancy.objects.open().filter(unit=here)))
         .exclude(Exists(Gpu.objects.filter(unit=here, failed_at__isnull=False)))
@@ -62,7 +64,7 @@ def plainly(org: Organization, tier: str, alloc_class: str, levels: dict[UUID, i
     )
 
 
-def found(alikes: Collection[pool.Alike]) -> list[Found]:
+def found(alikes: Collection[pool_scan.Alike]) -> list[Found]:
     return sorted(
         (
             (
@@ -161,7 +163,7 @@ def test_the_look_at_the_pool_finds_what_asking_every_unit_does(fleets: World, s
             world.client(workload.organization).post(f"/v1/vms/{workload.pk}/terminate")
     models = list(GpuModel.objects.values_list("pk", flat=True))
     seen = 0
-    for alloc_class in pool.RUNTIME_OF:
+    for alloc_class in pool_scan.RUNTIME_OF:
         for org in (world.buyer, world.tenant):
             for tier in (Tier.COMMUNITY, Tier.SPOT):
                 levels = {model_id: dice.choice((0, AMD_GRANT, INFINIBAND)) for model_id in models}
@@ -172,24 +174,24 @@ def test_the_look_at_the_pool_finds_what_asking_every_unit_does(fleets: World, s
                     "alloc_class": alloc_class,
                 }
                 with CaptureQueriesContext(connection) as queries:
-                    whole = pool.candidates(**asked)
+                    whole = pool_scan.candidates(**asked)
                 assert len(queries) == 1
                 expected = plainly(org, tier, alloc_class, levels)
                 assert found(whole) == expected, (alloc_class, org.name, tier)
                 seen += len(expected)
                 some = [node.pk for node in dice.sample(nodes, 3)]
-                assert found(pool.candidates(**asked, among=some)) == [
+                assert found(pool_scan.candidates(**asked, among=some)) == [
                     row for row in expected if row[0] in some
                 ]
-                assert found(pool.candidates(**asked, regions=["eu", "nowhere"])) == [
+                assert found(pool_scan.candidates(**asked, regions=["eu", "nowhere"])) == [
                     row for row in expected if row[2] == "eu"
                 ]
                 for count in (1, 2, 3):
-                    best = pool.best_first(whole, count, frozenset({"us"}))
+                    best = pool_scan.best_first(whole, count, frozenset({"us"}))
                     order = [
                         (row[2] != "us", how, row[0], row[1])
                         for row in expected
-                        if (how := pool.fit(row[3], row[4], count)) is not None
+                        if (how := pool_scan.fit(row[3], row[4], count)) is not None
                     ]
                     assert [(node.node_id, node.model_id) for node in best] == [
                         row[2:] for row in sorted(order)

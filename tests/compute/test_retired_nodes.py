@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from compute import tasks
-from compute.services import retired, teardown
+from compute.services.lifecycle import overdue_teardowns, removed_nodes
 from nodes.models import NodeCredential, NodeIncident
 from nodes.services.enrolment import enrol, issue_credential
 from openrelay.audit.models import AuditEvent
@@ -79,7 +79,7 @@ def test_an_agent_that_has_guests_to_confirm_keeps_its_credential(world: World, 
     remove(world)
     clock.advance(7200)
     tasks.sweep_retired_nodes()
-    assert not retired.revoke_retired(world.node.pk)
+    assert not removed_nodes.revoke_retired(world.node.pk)
     assert world.work()[str(vm.pk)]["desired"] == "gone"
     world.says((vm, "gone"))
     tasks.sweep_retired_nodes()
@@ -90,7 +90,7 @@ def test_an_operators_word_for_the_last_guest_ends_the_credential_too(world: Wor
     vm = world.running(world.buyer)
     remove(world)
     clock.advance(7200)
-    teardown.close_occupancy_by_override(
+    overdue_teardowns.close_occupancy_by_override(
         caller=factories.operator(), run_id=run_of(vm), reason="host was scrapped"
     )
     tasks.sweep_retired_nodes()
@@ -100,7 +100,7 @@ def test_an_operators_word_for_the_last_guest_ends_the_credential_too(world: Wor
 def test_nodes_that_are_there_and_nodes_enrolled_again_keep_theirs(world: World, clock: Any) -> None:
     assert status(world) == 200
     clock.advance(7200)
-    assert not retired.revoke_retired(world.node.pk)
+    assert not removed_nodes.revoke_retired(world.node.pk)
     remove(world)
     clock.advance(7200)
     again = enrol(actor=OPERATOR, organization_id=world.provider.pk, hostname=world.node.hostname)

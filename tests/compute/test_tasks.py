@@ -6,9 +6,10 @@ from django.db import connection
 from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
 
-from compute import states, tasks
+from compute import tasks
+from compute.domain import states
 from compute.models import Workload
-from compute.services import teardown
+from compute.services.lifecycle import overdue_teardowns
 from openrelay.audit.models import AuditEvent
 from openrelay.celery import app
 from tests.compute.conftest import World, run_of
@@ -51,7 +52,7 @@ def test_a_sweep_reports_each_overdue_teardown_once_whoever_asks(world: World, c
         tasks.sweep_teardowns()
     assert AuditEvent.objects.filter(event="vm.teardown_overdue").count() == 2
     world.says((made[0], "gone"), (made[1], "gone"))
-    assert teardown.overdue_ids() == []
+    assert overdue_teardowns.overdue_ids() == []
 
 
 @pytest.mark.parametrize("status", states.PASSING)

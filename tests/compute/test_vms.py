@@ -8,11 +8,11 @@ from uuid import uuid4
 import pytest
 from django.db import transaction
 
-from compute import states
+from compute.domain import states
 from compute.models import Claim, SshKey, Workload
-from compute.services.claims import claims_on
-from compute.services.eviction import evict
-from compute.services.transitions import move
+from compute.services.lifecycle.claims import claims_on
+from compute.services.lifecycle.evict import evict
+from compute.services.lifecycle.transitions import move
 from nodes.services.locking import locked
 from openrelay.audit.actor import SYSTEM
 from openrelay.audit.models import AuditEvent

@@ -10,7 +10,8 @@ from django.db import connection, transaction
 
 from compute import tasks
 from compute.models import Workload
-from compute.services import account_stops, place
+from compute.services.lifecycle import account_stops
+from compute.services.placement import commit
 from nodes.models import Node
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
@@ -107,7 +108,7 @@ def test_a_create_that_has_decided_is_refused_once_the_organization_is_deleted(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = factories.ssh_key(fleet.tenant)
-    deletes_first(monkeypatch, place, "insert", fleet.tenant)
+    deletes_first(monkeypatch, commit, "insert", fleet.tenant)
     client = fleet.client("tenant")
     body = {"name": "vm", "sshKeyIds": [str(key.pk)], "gpuCount": 1}
     answer = client.post(f"/v1/orgs/{fleet.tenant.pk}/vms/create", body, format="json")

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from django.db.models import Sum
 
-from compute.capacity import allocatable_mb, footprint_mb
+from compute.domain.host_shares import allocatable_mb, footprint_mb
 from compute.models import Workload
 from nodes.models import Node
 from reservations.services import booking

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from compute.models import Claim, Occupancy, Run, SshKey, Workload, WorkloadSshKey
-from compute.services import attachments
-from compute.services import place as placing
-from compute.services.create import VmRequest, create_vm
+from compute.services.access import attachments
+from compute.services.placement import commit as placing
+from compute.services.requests.create_vm import VmRequest, create_vm
 from openrelay.api.idempotency import GuardedRequest
 from openrelay.api.models import IdempotencyKey
 from openrelay.audit.models import AuditEvent

@@ -14,10 +14,10 @@ import pytest
 from django.db import OperationalError
 from psycopg.errors import DeadlockDetected
 
-from compute.services import place as placing
-from compute.services.create import VmRequest, create_vm
+from compute.services.placement import commit
+from compute.services.requests.create_vm import VmRequest, create_vm
 from nodes.services import locking
-from openrelay.core import clock as database_clock
+from openrelay.core import clock
 from openrelay.core.errors import Conflict
 from openrelay.identity.caller import Caller
 from reservations.models import Reservation
@@ -113,7 +113,7 @@ def test_an_amendment_and_a_cancellation(
     race = Race(locked=locked)
     # The amendment has found the reservation alive; then it is cancelled.
     monkeypatch.setattr(contracts, "require_not_ended", after(race, contracts.require_not_ended))
-    end = database_clock.read() + dt.timedelta(days=1)
+    end = clock.read() + dt.timedelta(days=1)
     amended, cancelled = race.run(
         lambda: amending.amend(
             caller=operator,
@@ -147,7 +147,7 @@ def test_a_spot_purchase_and_a_reclaim(
     buyer = factories.caller(fleet.outsider)
     race = Race(locked=locked)
     # The purchase has found room, the unit on the market; then it is taken back.
-    monkeypatch.setattr(placing, "find_room", after(race, placing.find_room))
+    monkeypatch.setattr(commit, "find_room", after(race, commit.find_room))
     request = VmRequest(name="vm", ssh_key_ids=[str(key.pk)], gpu_count=1, tier="spot", disk_size_gb=20)
     bought, reclaimed = race.run(
         lambda: create_vm(caller=buyer, request=request), lambda: capacity.reclaim(**named)

@@ -5,12 +5,12 @@ from functools import partial
 from typing import Any
 
 from compute.models import Workload
-from compute.services import draining, interruption
-from compute.services.reports import Guest, Report, take_report
+from compute.services.agents.guest_reports import Guest, Report, take_report
+from compute.services.lifecycle import drain, interrupt
 from nodes.models import Node, NodeHeartbeat
 from openrelay.audit.actor import Actor
 from openrelay.audit.models import AuditEvent
-from openrelay.core import clock as database_clock
+from openrelay.core import clock
 from openrelay.core.clock import rfc3339
 from reservations.services.invariants import violations
 from tests import factories
@@ -55,7 +55,7 @@ def test_a_node_is_removed_once_and_nobody_is_left_on_it(crowd: Crowd) -> None:
 
 def test_of_many_notices_the_earliest_stands(crowd: Crowd) -> None:
     node = factories.node(crowd.fleet.provider, 2, node_class="interruptible", notice_seconds=30)
-    until = [database_clock.read() + dt.timedelta(seconds=600 + 60 * n) for n in range(6)]
+    until = [clock.read() + dt.timedelta(seconds=600 + 60 * n) for n in range(6)]
     path = f"/v1/orgs/{crowd.fleet.provider.pk}/provider/nodes/{node.pk}/offboard"
     answers = together(
         *(partial(crowd.call, "POST", path, "provider", terminateAt=rfc3339(at)) for at in until)
@@ -68,8 +68,8 @@ def test_of_many_notices_the_earliest_stands(crowd: Crowd) -> None:
 def test_a_removal_that_is_due_happens_once_whoever_works(crowd: Crowd) -> None:
     node = factories.node(crowd.fleet.provider, 2, node_class="interruptible")
     makers.workload(node, crowd.fleet.tenant, [0])
-    Node.objects.filter(pk=node.pk).update(terminate_at=database_clock.read())
-    assert sorted(together(*[partial(draining.remove_due, node.pk)] * 6)) == [False] * 5 + [True]
+    Node.objects.filter(pk=node.pk).update(terminate_at=clock.read())
+    assert sorted(together(*[partial(drain.remove_due, node.pk)] * 6)) == [False] * 5 + [True]
     assert AuditEvent.objects.filter(event="node.removed").count() == 1
 
 
@@ -89,7 +89,7 @@ def test_a_node_that_falls_silent_while_it_reports_ends_as_its_agent_says(crowd:
     report(1)
     for number in range(20):
         NodeHeartbeat.objects.filter(node=node).update(seen_at=None)
-        together(partial(interruption.interrupt_lost, node.pk), partial(report, 2 * number + 2))
+        together(partial(interrupt.interrupt_lost, node.pk), partial(report, 2 * number + 2))
         made.refresh_from_db()
         assert made.status in ("running", "interrupted")
         assert violations() == []

@@ -11,12 +11,12 @@ from django.test import Client
 
 from compute import tasks as compute_tasks
 from compute.models import Occupancy, ResourceSize, Run, SshKey, VmTemplate, Workload
-from compute.services.prices import set_price
-from compute.services.ssh_keys import create_key
+from compute.services.access.ssh_keys import create_key
+from compute.services.billing.prices import set_price
 from nodes.models import FabricAddress, GpuModel, Location, Node, NodeHeartbeat
 from nodes.services.fabrics import join, set_fabric
 from openrelay.audit.actor import SYSTEM
-from openrelay.core import clock as database_clock
+from openrelay.core import clock
 from openrelay.core.clock import Now
 from openrelay.identity.accounts import ACTIVE, SUSPENDED
 from openrelay.identity.models import Organization, User
@@ -77,7 +77,7 @@ class Real:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.now = database_clock.read().replace(microsecond=0)
+        self.now = clock.read().replace(microsecond=0)
         self.clock.freeze(self.now)
         platform = factories.platform()
         rest = {name: factories.organization(name.title()) for name in ORGS if name != "platform"}

@@ -7,14 +7,14 @@ from tests.mutants.mutant import Mutant, one
 from tests.mutants.seeded_people import PEOPLE
 from tests.mutants.seeded_shares import SHARES
 
-_PLACEMENT = "compute/placement.py"
+_PLACEMENT = "compute/domain/selection.py"
 _UNIT = "nodes/models/gpu_unit.py"
 _SURVEY = "nodes/services/survey.py"
-_REPORTS = "compute/services/reports.py"
+_REPORTS = "compute/services/agents/guest_reports.py"
 _INVENTORY = "nodes/services/inventory.py"
 _CAPACITY = "reservations/services/capacity.py"
 _AMENDING = "reservations/services/amending.py"
-_CLAIMS = "compute/services/claims.py"
+_CLAIMS = "compute/services/lifecycle/claims.py"
 
 MUTANTS = (
     Mutant(
@@ -128,7 +128,7 @@ MUTANTS = (
     one(
         "row-failed-gpu",
         "nothing starts on a failed GPU",
-        "compute/services/node_facts.py",
+        "compute/services/placement/snapshot.py",
         "usable = for_sale and not failed and alloc_class",
         "usable = for_sale and alloc_class",
     ),
@@ -288,7 +288,7 @@ MUTANTS = (
     one(
         "offline-node-placed",
         "nothing starts on a node that is silent",
-        "compute/services/room.py",
+        "compute/services/placement/decide.py",
         "    if not facts.heard:\n",
         "    if False:\n",
     ),
@@ -302,21 +302,21 @@ MUTANTS = (
     one(
         "drain-ends-stopped",
         "draining leaves what is stopped",
-        "compute/services/draining.py",
+        "compute/services/lifecycle/drain.py",
         ".filter(node=held.node).exclude(status=states.STOPPED)\n",
         ".filter(node=held.node)\n",
     ),
     one(
         "pods-not-resubmitted",
         "a pod that lost its job is started again",
-        "compute/services/pods_recovery.py",
+        "compute/services/agents/pod_recovery.py",
         "and observed == Run.Observed.GONE\n",
         "and observed == Run.Observed.STOPPED\n",
     ),
     one(
         "last-key-detached",
         "a live workload keeps a key",
-        "compute/services/attachments.py",
+        "compute/services/access/attachments.py",
         "        if len(opening) == 1:\n",
         "        if len(opening) == 0:\n",
     ),

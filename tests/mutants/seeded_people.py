@@ -2,32 +2,32 @@
 
 from tests.mutants.mutant import Mutant, one
 
-_ACCOUNTS = "compute/services/accounts.py"
+_ACCOUNTS = "compute/services/billing/accounts.py"
 _KEYS = "openrelay/identity/services/keys.py"
 _MEMBERSHIPS = "openrelay/identity/services/memberships.py"
-_STOPS = "compute/services/account_stops.py"
-_PRICES = "compute/services/prices.py"
+_STOPS = "compute/services/lifecycle/account_stops.py"
+_PRICES = "compute/services/billing/prices.py"
 
 PEOPLE = (
     # Money
     one(
         "rate-not-locked",
         "the rate locks when a session opens",
-        "compute/services/burn.py",
+        "compute/services/billing/burn.py",
         "cents = session.cents_per_hour if session else hourly_cents(workload) or 0",
         "cents = hourly_cents(workload) or 0",
     ),
     one(
         "interrupted-billed",
         "interrupted time is free",
-        "compute/services/transitions.py",
+        "compute/services/lifecycle/transitions.py",
         "    else:\n        ended = [pk for pk, status",
         "    elif target != states.INTERRUPTED:\n        ended = [pk for pk, status",
     ),
     one(
         "silence-billed",
         "nobody pays for a node that is silent",
-        "compute/services/sessions.py",
+        "compute/services/billing/usage_sessions.py",
         'ended_at=Greatest(F("started_at"), gone_at)',
         "ended_at=Value(at)",
     ),
@@ -71,7 +71,7 @@ PEOPLE = (
     one(
         "free-stopped",
         "what is not billed runs on",
-        "compute/services/sessions.py",
+        "compute/services/billing/usage_sessions.py",
         "    return free | {pk for pk in holds",
         "    return set() & {pk for pk in holds",
     ),

@@ -2,44 +2,44 @@
 
 from tests.mutants.mutant import Mutant, one
 
-_SHARES = "compute/capacity.py"
-_ADMISSION = "compute/services/pods_admission.py"
-_CLAIMS = "compute/services/claims.py"
+_SHARES = "compute/domain/host_shares.py"
+_ADMISSION = "compute/services/placement/pod_admission.py"
+_CLAIMS = "compute/services/lifecycle/claims.py"
 
 SHARES = (
     # Where it may be, and what it starts from
     one(
         "region-ignored",
         "a VM is where its regions say, unless it may be elsewhere",
-        "compute/services/create.py",
+        "compute/services/requests/create_vm.py",
         "        regions=() if request.allow_fallback else regions,\n",
         "",
     ),
     one(
         "fallback-first",
         "a VM that may be elsewhere is where it prefers while there is room",
-        "compute/services/create.py",
+        "compute/services/requests/create_vm.py",
         "for where in (regions, frozenset[str]()) if regions",
         "for where in (frozenset[str](),) if regions",
     ),
     one(
         "cpu-region-ignored",
         "a VM without GPUs is where its regions say",
-        "compute/services/cpu_hosts.py",
+        "compute/services/placement/cpu_hosts.py",
         "        open_nodes = open_nodes.filter(~there | Q(location=None) if elsewhere else there)\n",
         "        open_nodes = open_nodes.filter(there | ~there | Q(location=None))\n",
     ),
     one(
         "template-for-any-gpu",
         "a template suits the GPU model",
-        "compute/services/templates.py",
+        "compute/services/requests/templates.py",
         "        return model_id in named\n",
         "        return bool(model_id)\n",
     ),
     one(
         "withdrawn-template",
         "a template that is withdrawn starts nothing new",
-        "compute/services/templates.py",
+        "compute/services/requests/templates.py",
         "VmTemplate.objects.offered().filter(pk=pk).first()",
         "VmTemplate.objects.filter(pk=pk).first()",
     ),
@@ -47,7 +47,7 @@ SHARES = (
     one(
         "memory-uncounted",
         "what guests take of their host's memory others do not get",
-        "compute/services/host.py",
+        "compute/domain/host_usage.py",
         "    ram_mb = sum(footprint_mb(guest.mem_mb) for guest in there if guest.mem_mb)\n",
         "    ram_mb = 0\n",
     ),
@@ -82,35 +82,35 @@ SHARES = (
     one(
         "request-stays",
         "what the node cannot give any more is asked for no more",
-        "compute/services/place.py",
+        "compute/services/placement/commit.py",
         "if asked is not None and room.given.guest_mem_mb is not None and asked > ",
         "if asked is not None and room.given.guest_mem_mb is not None and not asked > ",
     ),
     one(
         "victims-disk",
         "whoever is preempted leaves its disk to its successor",
-        "compute/services/room.py",
+        "compute/services/placement/decide.py",
         "disk_gb=facts.disk_gb - sum(freed.values()))",
         "disk_gb=facts.disk_gb)",
     ),
     one(
         "resize-without-limit",
         "a disk grows within what its host has",
-        "compute/services/resize.py",
+        "compute/services/requests/resize.py",
         "        if most and new_size_gb > most:\n",
         "        if most and new_size_gb < most:\n",
     ),
     one(
         "resize-on-a-full-host",
         "a disk grows within what its host has left",
-        "compute/services/resize.py",
+        "compute/services/requests/resize.py",
         "(left.disk_gb is not None and new_size_gb > left.disk_gb)",
         "(left.disk_gb is not None and new_size_gb < 0)",
     ),
     one(
         "reserved-share-spent",
         "VMs without GPUs leave reserved units their share",
-        "compute/services/cpu_spare.py",
+        "compute/domain/cpu_shares.py",
         "host.cpu_cores - taken_vcpu - vcpu * host.kept_gpus if",
         "host.cpu_cores - taken_vcpu if",
     ),
@@ -161,7 +161,7 @@ SHARES = (
     one(
         "pod-without-its-volume",
         "a pod ends with its node, whether or not a task has noticed",
-        "compute/services/restart.py",
+        "compute/services/requests/restart.py",
         "if elsewhere and (workload.status == states.FAILED or workload.kind == Workload.Kind.POD):",
         "if elsewhere and workload.status == states.FAILED:",
     ),

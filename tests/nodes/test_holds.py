@@ -9,7 +9,7 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from nodes.models import GpuUnit, Hold, HoldUnit
 from nodes.querysets import Phase
-from openrelay.core import clock as database_clock
+from openrelay.core import clock
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -40,7 +40,7 @@ def node() -> Any:
 
 @pytest.fixture
 def now() -> dt.datetime:
-    return database_clock.read()
+    return clock.read()
 
 
 def test_two_holds_of_one_unit_cannot_overlap(node: Any, now: dt.datetime) -> None:

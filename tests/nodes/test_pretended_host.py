@@ -9,7 +9,7 @@ import pytest
 
 from compute import tasks
 from compute.models import Occupancy, Run
-from compute.services.draining import set_status
+from compute.services.lifecycle.drain import set_status
 from compute.simulation.node import Memory, SimulatedNode
 from nodes.levels import BASE, LATEST
 from nodes.models import Gpu

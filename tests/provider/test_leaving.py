@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from compute import tasks
 from compute.models import UsageSession, Workload
-from compute.services import interruption
+from compute.services.lifecycle import interrupt
 from nodes.models import Node
 from openrelay.audit.models import AuditEvent
 from openrelay.core.clock import rfc3339
@@ -183,7 +183,7 @@ def test_what_is_on_a_node_at_its_end_is_not_saved_by_stopping_it_before_a_task_
     provider.offboard(node, noticeSeconds=600)
     if status == "interrupted":
         clock.advance(200)
-        assert interruption.interrupt_lost(node.pk) == [vm]
+        assert interrupt.interrupt_lost(node.pk) == [vm]
     clock.advance(599 if status != "interrupted" else 399)
     assert state(vm)[0] == status
     clock.advance(1)
@@ -207,7 +207,7 @@ def test_what_ends_by_itself_once_its_nodes_end_has_come_ends_with_its_node(
         world.says((vm, "running"), node=node)
     if was == "interrupted":
         clock.advance(200)
-        assert interruption.interrupt_lost(node.pk) == [vm]
+        assert interrupt.interrupt_lost(node.pk) == [vm]
     provider.offboard(node, noticeSeconds=60)
     clock.advance(60)
     world.says((vm, word), node=node)
@@ -240,10 +240,10 @@ def test_what_is_given_up_once_its_nodes_end_has_come_ends_with_its_node(
     Organization.objects.filter(pk=world.provider.pk).update(leave_notices_enabled=True)
     vm = world.running(world.provider, nodeId=str(world.node.pk))
     clock.advance(200)
-    assert interruption.interrupt_lost(world.node.pk) == [vm]
+    assert interrupt.interrupt_lost(world.node.pk) == [vm]
     provider.notice(noticeSeconds=7 * 86400 - 60)
     clock.advance(7 * 86400)
-    assert interruption.give_up_on(vm.pk)
+    assert interrupt.give_up_on(vm.pk)
     assert state(vm) == ("terminated", "node_removed")
 
 

@@ -5,11 +5,11 @@ from uuid import UUID
 
 from django.db import transaction
 
-from compute import states
+from compute.domain import states
 from compute.models import Claim, Run, Workload
-from compute.services.claims import close
-from compute.services.transitions import move
-from compute.services.writing import insert_run
+from compute.services.lifecycle.claims import close
+from compute.services.lifecycle.transitions import move
+from compute.services.placement.workload_rows import insert_run
 from nodes.models import GpuUnit, Node
 from nodes.services.locking import locked
 from openrelay.audit.actor import SYSTEM

@@ -12,7 +12,7 @@ from django.db import DatabaseError, connection
 from compute.models import Claim, Occupancy, Run, Workload
 from nodes.models import GpuUnit, Hold, HoldAudience, HoldUnit, InventoryReport, Node, TopologyGeneration
 from openrelay.audit.models import AuditEvent
-from openrelay.core import clock as database_clock
+from openrelay.core import clock
 from openrelay.core.clock import rfc3339
 from reservations import tasks
 from reservations.models import Announcement, Reservation, ReservationManager
@@ -37,7 +37,7 @@ class Scene:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.made = fleet.reserved(0, 1, 2, endsAt=rfc3339(database_clock.read() + dt.timedelta(hours=1)))
+        self.made = fleet.reserved(0, 1, 2, endsAt=rfc3339(clock.read() + dt.timedelta(hours=1)))
         fleet.act("release", self.made, unitIds=units(0, 1))
         self.guests = [makers.workload(fleet.node, fleet.outsider, [unit]) for unit in (0, 1)]
         self.events = set(AuditEvent.objects.values_list("pk", flat=True))

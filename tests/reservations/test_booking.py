@@ -7,7 +7,7 @@ import pytest
 
 from nodes.models import HoldUnit
 from openrelay.audit.models import AuditEvent
-from openrelay.core import clock as database_clock
+from openrelay.core import clock
 from openrelay.core.clock import rfc3339
 from reservations.models import Reservation
 from tests import factories
@@ -15,7 +15,7 @@ from tests.reservations.conftest import Fleet
 
 
 def in_hours(hours: float) -> str:
-    return rfc3339(database_clock.read() + dt.timedelta(hours=hours))
+    return rfc3339(clock.read() + dt.timedelta(hours=hours))
 
 
 def test_a_reservation_shows_its_contract(fleet: Fleet) -> None:
@@ -76,7 +76,7 @@ def test_bad_input_names_the_field_and_changes_nothing(
 
 
 def test_a_start_of_a_moment_ago_reads_as_now(fleet: Fleet) -> None:
-    before = database_clock.read()
+    before = clock.read()
     made = fleet.reserved(0, startsAt=rfc3339(before - dt.timedelta(seconds=50)))
     assert dt.datetime.fromisoformat(made["startsAt"]) >= before
     assert made["status"] == "active"
@@ -93,7 +93,7 @@ def test_an_overlap_is_refused_and_names_units_and_reservation(fleet: Fleet) -> 
 
 
 def test_back_to_back_terms_do_not_overlap_and_a_microsecond_does(fleet: Fleet) -> None:
-    middle = database_clock.read() + dt.timedelta(hours=5)
+    middle = clock.read() + dt.timedelta(hours=5)
     fleet.reserved(0, startsAt=in_hours(1), endsAt=rfc3339(middle))
     overlapping = fleet.reserve(0, startsAt=rfc3339(middle - dt.timedelta(microseconds=1)))
     assert overlapping.status_code == 409
@@ -141,7 +141,7 @@ def test_a_removed_node_is_refused_and_a_draining_or_offline_one_is_not(fleet: F
     fleet.node.heartbeat.seen_at = None
     fleet.node.heartbeat.save()
     fleet.reserved(0)
-    fleet.node.removed_at = database_clock.read()
+    fleet.node.removed_at = clock.read()
     fleet.node.save()
     answer = fleet.reserve(1)
     assert answer.status_code == 400

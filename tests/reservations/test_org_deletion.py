@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 
 from compute import tasks
 from compute.models import Claim, UsageSession, Workload
-from compute.services import account_stops
+from compute.services.lifecycle import account_stops
 from nodes.models import Node
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent

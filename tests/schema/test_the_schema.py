@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.test import Client
 
-from compute import states
+from compute.domain import states
 from openrelay.api.schema.auto import public_path
 from openrelay.api.schema.book import book
 from openrelay.api.serializers import check

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from compute.services.agent_reset import reset_agent
+from compute.services.agents.agent_reset import reset_agent
 from openrelay.audit.actor import OPERATOR
 from openrelay.core.errors import ApiError
 from openrelay.core.text import text_argument

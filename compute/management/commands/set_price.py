@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from compute.models import Tier
-from compute.services.prices import drop_org_price, set_price
+from compute.services.billing.prices import drop_org_price, set_price
 from nodes.models import GpuModel
 from openrelay.audit.actor import OPERATOR
 from openrelay.core.canonical import slug_argument

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from compute.services.sizes import drop_size, set_size
+from compute.services.billing.sizes import drop_size, set_size
 from openrelay.audit.actor import OPERATOR
 from openrelay.core.canonical import slug_argument
 from openrelay.core.errors import Invalid, NotFound

@@ -1,0 +1,107 @@
+"""What a workload and its organization spend: read from usage sessions and the clock, to the microsecond."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+from compute.models import UsageSession, Workload
+from compute.services.billing.usage_sessions import hourly_cents, open_session_of
+from openrelay.core import clock
+from openrelay.core.rows import Reading
+from openrelay.identity.models import Organization
+
+# At or below this an organization has nothing left to spend.
+FLOOR_CENTS = 0
+
+# Cents are counted down once, over all sessions: of many short ones no second is lost.
+_CENTS = """
+coalesce(floor(sum(extract(epoch FROM coalesce(ended_at, {now}) - started_at) * cents_per_hour) / 3600), 0)
+"""
+_BILLED = "FROM compute_usagesession WHERE organization_id = %s::uuid AND NOT non_billable"
+
+
+@dataclass(frozen=True, slots=True)
+class Burn:
+    """The figures, in cents; `runway_hours` is None while nothing is spent."""
+
+    workload: Workload
+    session: UsageSession | None
+    cents_per_hour: int
+    accrued_cents: int | None  # of the open session
+    org_accrued_cents: int
+    org_cents_per_hour: int
+    org_available_cents: int
+
+    @property
+    def runway_hours(self) -> float | None:
+        """How long what is available lasts at this rate; 0 once it is used up."""
+        if not self.org_cents_per_hour:
+            return None
+        return max(0.0, (self.org_available_cents - FLOOR_CENTS) / self.org_cents_per_hour)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What an organization has spent so far, and what it spends an hour now, in cents."""
+
+    cents: int
+    cents_per_hour: int
+
+
+def spent(organization_id: UUID) -> Spent:
+    """What the organization has spent, over all its usage sessions, now."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {_cents()}, coalesce(sum(cents_per_hour) FILTER (WHERE ended_at IS NULL), 0) {_BILLED}",
+            [organization_id],
+        )
+        return Spent(*(int(value) for value in cursor.fetchone()))
+
+
+def spent_by_sql() -> str:
+    """A subquery with one row, the cents and cents an hour of `spent`, of the organization aliased `org`."""
+    rate = "coalesce(sum(cents_per_hour) FILTER (WHERE ended_at IS NULL), 0) AS cents_per_hour"
+    billed = _BILLED.replace("%s::uuid", "org.id")
+    return f"(SELECT {_cents()} AS cents, {rate} {billed})"
+
+
+def spent_cents(organization_id: UUID) -> Reading:
+    """What `spent` says of the cents, to be read along with something else."""
+    return Reading(f"(SELECT {_cents()} {_BILLED})", (organization_id,))
+
+
+def _cents() -> str:
+    return _CENTS.format(now=settings.CLOCK_SQL)
+
+
+def burn(workload: Workload) -> Burn:
+    """What the workload costs and its organization spends, now. Five queries, whatever has run.
+
+    Without an open session the rate is the one that the next would lock. An organization whose balance
+    nobody has set has none.
+    """
+    at = clock.read()
+    session = open_session_of(workload)
+    cents = session.cents_per_hour if session else hourly_cents(workload) or 0
+    balance = Organization.objects.values_list("balance_cents", flat=True).get(pk=workload.organization_id)
+    by_all = spent(workload.organization_id)
+    return Burn(
+        workload=workload,
+        session=session,
+        cents_per_hour=cents,
+        accrued_cents=_accrued(session, at) if session else None,
+        org_accrued_cents=by_all.cents,
+        org_cents_per_hour=by_all.cents_per_hour,
+        org_available_cents=(balance or 0) - by_all.cents,
+    )
+
+
+def _accrued(session: UsageSession, at: datetime) -> int:
+    """Whole cents that the session has come to."""
+    if session.non_billable:
+        return 0
+    microseconds = max(timedelta(), at - session.started_at) // timedelta(microseconds=1)
+    return microseconds * session.cents_per_hour // 3_600_000_000

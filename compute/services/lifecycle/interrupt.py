@@ -1,0 +1,115 @@
+"""Workloads whose node went silent: interrupted, back once their guest is heard of, given up in the end.
+
+An interrupted workload keeps its node, GPUs and disk, and costs nothing. It runs again when its agent says of
+its guest explicitly that it runs.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef
+
+from compute.domain import states
+from compute.models import Workload
+from compute.services.lifecycle.claims import give_up
+from compute.services.lifecycle.evict import evict
+from compute.services.lifecycle.transitions import move, move_all
+from nodes.models import Node
+from nodes.services.liveness import offline_since
+from nodes.services.locking import LockedNode, locked
+from openrelay.audit.services.record import SYSTEM, Actor
+from openrelay.core.clock import Now
+from openrelay.core.errors import NotFound
+
+# How long an interrupted workload is waited for.
+GIVE_UP_AFTER: Final = dt.timedelta(days=7)
+# Of a pod whose node is there.
+JOB_GIVEN_UP: Final = "its job was lost on its node and did not come up again for seven days"
+_ON_THE_NODE: Final = (states.DEPLOYING, states.RUNNING)
+
+
+def lost_node_ids() -> list[UUID]:
+    """Nodes that went silent and have workloads that nobody has noted as interrupted."""
+    affected = Workload.objects.filter(node=OuterRef("pk"), status__in=_ON_THE_NODE)
+    silent = Node.objects.silent(Now()).filter(Exists(affected)).order_by()
+    return list(silent.values_list("pk", flat=True))
+
+
+def interrupt_lost(node_id: UUID) -> list[Workload]:
+    """Interrupt what deploys or runs on a node that is silent, reason `node_lost`; returns whom.
+
+    They are interrupted since the node went offline, however late that is noticed. Decided by the database's
+    clock under the node's lock: one that was heard from meanwhile is left alone.
+    """
+    try:
+        with locked(node_id) as held:
+            if not Node.objects.silent(held.at).filter(pk=node_id).exists():
+                return []
+            affected = list(
+                Workload.objects.filter(node=held.node, status__in=_ON_THE_NODE).order_by("created_at", "id")
+            )
+            silent_since = offline_since(held.node)
+            interrupt(held, affected, reason=states.NODE_LOST, actor=SYSTEM, since=silent_since)
+            return affected
+    except NotFound:
+        return []
+
+
+def interrupt(
+    held: LockedNode,
+    workloads: Sequence[Workload],
+    *,
+    reason: str,
+    actor: Actor,
+    since: datetime | None = None,
+) -> None:
+    """Interrupt deploying or running workloads of the locked node; they keep all that they have.
+
+    `since` is when that came about, where it is noticed late. For a node that went silent, and for a pod that
+    lost its supervisor or job on a live node.
+    """
+    for status in _ON_THE_NODE:
+        group = [workload for workload in workloads if workload.status == status]
+        move_all(group, states.INTERRUPTED, reason=reason, actor=actor, at=held.at, since=since)
+
+
+def overdue_ids() -> list[UUID]:
+    """Workloads that have been interrupted for so long that they are given up, the longest first."""
+    overdue = Workload.objects.filter(
+        status=states.INTERRUPTED, interrupted_at__lte=Now() - GIVE_UP_AFTER
+    ).order_by("interrupted_at", "id")
+    return list(overdue.values_list("pk", flat=True))
+
+
+def give_up_on(workload_id: UUID) -> bool:
+    """Give a workload up that was interrupted for seven days: a VM is stopped, its disk kept; a pod ends, as
+    does whatever's node has come to its announced end.
+
+    Decided again under its node's lock; returns whether this call did it. Whatever is left of its guest is
+    torn down when its node returns.
+    """
+    workload = Workload.objects.filter(pk=workload_id).first()
+    if workload is None or workload.node_id is None:
+        return False
+    with locked(workload.node_id) as held:
+        workload = Workload.objects.filter(
+            pk=workload_id,
+            node=held.node,
+            status=states.INTERRUPTED,
+            interrupted_at__lte=held.at - GIVE_UP_AFTER,
+        ).first()
+        if workload is None:
+            return False
+        if held.over:
+            evict(held, [workload], reason=states.NODE_REMOVED, actor=SYSTEM)
+            return True
+        if workload.kind == Workload.Kind.POD:
+            lost = workload.status_reason == states.NODE_LOST
+            evict(held, [workload], reason=states.NODE_LOST if lost else JOB_GIVEN_UP, actor=SYSTEM)
+            return True
+        move(workload, states.STOPPED, reason=states.NODE_LOST, actor=SYSTEM, at=held.at)
+        give_up([workload.pk], held.at)
+    return True

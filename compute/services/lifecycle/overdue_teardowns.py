@@ -1,0 +1,111 @@
+"""Seeing to it that guests which are to go do go: who is overdue, and an operator's word in place of the
+agent's.
+
+The agent asks for its work and learns there which runs are to be gone; it is asked again until it confirms.
+"""
+
+import datetime as dt
+import logging
+from uuid import UUID
+
+from django.conf import settings
+
+from compute.models import Run
+from compute.querysets import RunQuerySet
+from compute.services.lifecycle.claims import close, let_waiting_deploy
+from nodes.services.locking import locked, locked_for
+from openrelay.audit.services.record import SYSTEM, record
+from openrelay.core import clock
+from openrelay.core.errors import Conflict, Invalid, NotFound
+from openrelay.identity.caller import Caller
+
+log = logging.getLogger(__name__)
+
+OVERDUE_AFTER = dt.timedelta(seconds=settings.TEARDOWN_OVERDUE_SECONDS)
+
+
+def _overdue(at: dt.datetime | clock.Now) -> RunQuerySet:
+    """Runs that should have been confirmed gone by then, and that nobody was told of yet."""
+    rows: RunQuerySet = Run.objects.being_torn_down().filter(
+        gone_asked_at__lte=at - OVERDUE_AFTER, overdue_reported_at=None
+    )
+    return rows
+
+
+def overdue_ids() -> list[UUID]:
+    """Runs that should have been confirmed gone by now, and that nobody was told of yet; the oldest first."""
+    return list(_overdue(clock.Now()).order_by("gone_asked_at", "id").values_list("pk", flat=True))
+
+
+def report_overdue(run_id: UUID) -> bool:
+    """Report, once, that the node has not confirmed that the run's guest is gone though it is due.
+
+    Returns whether this call reported it. What is confirmed, not due yet, or reported already is left alone.
+    """
+    # Looked at without the lock first: this is asked of every run that is to go, and most are gone in time.
+    run = _overdue(clock.Now()).filter(pk=run_id).first()
+    if run is None:
+        return False
+    with locked(run.node_id) as held:
+        run = _overdue(held.at).filter(pk=run_id).select_related("workload").first()
+        if run is None or run.gone_asked_at is None:
+            return False
+        Run.objects.filter(pk=run_id).update(overdue_reported_at=held.at)
+        record(
+            SYSTEM,
+            "vm.teardown_overdue",
+            target_type="vm",
+            target_id=run.workload_id,
+            org_id=held.node.organization_id,
+            after={
+                "runId": str(run.pk),
+                "nodeId": str(held.node.pk),
+                "askedAt": clock.rfc3339(run.gone_asked_at),
+                "observed": run.observed or None,
+            },
+            at=held.at,
+        )
+    log.warning("run %s of vm %s is not confirmed gone by node %s", run.pk, run.workload_id, run.node_id)
+    return True
+
+
+def close_occupancy_by_override(*, caller: Caller, run_id: UUID, reason: str) -> Run:
+    """Take an operator's word that a run's guest is gone, where the node's agent cannot give its own.
+
+    Its units are free from then on. Should the agent report the guest alive after all, they are occupied
+    again. Raises NotFound for who is not an operator or a run that is not there, Invalid without a reason,
+    Conflict when the run is to run, or over already.
+    """
+    if not caller.operates("compute.operate"):
+        raise NotFound()
+    if not reason.strip():
+        raise Invalid("reason is required: say how you know that the guest is gone.")
+    run = Run.objects.filter(pk=run_id).first()
+    if run is None:
+        raise NotFound()
+    with locked_for(run.node_id, caller) as (held, caller):
+        if not caller.operates("compute.operate"):
+            raise NotFound()
+        run = Run.objects.select_related("workload").filter(pk=run_id).first()
+        if run is None:
+            raise NotFound()
+        if run.closed_at is not None:
+            raise Conflict("The run is over already; there is nothing to override.")
+        if run.desired != Run.Desired.GONE:
+            raise Conflict(
+                f"The run is to run: {run.workload.name} is {run.workload.status}. Terminate it first."
+            )
+        close(run, by=f"operator:{caller.principal}"[:80], at=held.at, override_reason=reason[:500])
+        record(
+            caller.actor,
+            "vm.occupancy_overridden",
+            target_type="vm",
+            target_id=run.workload_id,
+            org_id=held.node.organization_id,
+            after={"runId": str(run.pk), "nodeId": str(held.node.pk)},
+            reason=reason,
+            at=held.at,
+        )
+        let_waiting_deploy(held.node, actor=caller.actor, at=held.at)
+        closed: Run = run
+    return closed

@@ -1,0 +1,39 @@
+"""Stopping a workload at its user's word."""
+
+from uuid import UUID
+
+from compute.domain import states
+from compute.models import Workload
+from compute.services.lifecycle.claims import give_up
+from compute.services.lifecycle.transitions import move
+from compute.services.lifecycle.workload_lock import find, on_its_node, refuse_state, require_its_node
+from openrelay.core.errors import Conflict
+from openrelay.identity.caller import Caller
+from openrelay.identity.models import Organization
+
+
+def stop(*, caller: Caller, workload_id: UUID) -> Workload:
+    """Stop a workload: its GPUs are given up, its disk and its node stay.
+
+    Raises NotFound for one that is not the caller's; Conflict INVALID_STATE for one that neither deploys,
+    runs nor is interrupted, or whose node has come to its announced end, STOP_DISABLED for a VM of an
+    organization that may not stop any.
+    """
+    with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
+        if workload.kind == Workload.Kind.VM and not may_stop(now):
+            raise Conflict(
+                "Stopping VMs is switched off for your organization. Let it run, or terminate it.",
+                code="STOP_DISABLED",
+            )
+        if not states.may(workload.status, states.STOPPED):
+            raise refuse_state(workload, "stop", "deploying, running or interrupted")
+        require_its_node(held, workload)
+        move(workload, states.STOPPED, reason=states.USER_STOPPED, actor=now.actor, at=held.at)
+        give_up([workload.pk], held.at)
+        return find(now, workload_id)
+
+
+def may_stop(caller: Caller) -> bool:
+    """Whether the caller's organization may stop VMs."""
+    allowed: bool = Organization.objects.values_list("stop_enabled", flat=True).get(pk=caller.organization_id)
+    return allowed

@@ -1,0 +1,161 @@
+"""Changing a workload's status: the one place that writes it, by the table of states."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from compute.domain import states
+from compute.models import Workload
+from compute.services.billing import usage_sessions
+from openrelay.audit.services.record import Actor, AuditEntry, record_all
+from openrelay.core.clock import rfc3339
+from openrelay.core.errors import Conflict
+
+
+def facts(workload: Workload) -> dict[str, Any]:
+    """What the audit log shows of a workload's state."""
+    shown = {"status": workload.status}
+    if workload.status_reason:
+        shown["statusReason"] = workload.status_reason
+    return shown
+
+
+def move(
+    workload: Workload,
+    target: str,
+    *,
+    reason: str,
+    actor: Actor,
+    at: datetime,
+    note: str = "",
+    after: dict[str, Any] | None = None,
+    event: str | None = None,
+) -> None:
+    """Bring one workload to `target`, under the lock of its node; see `move_all`."""
+    if not states.may(workload.status, target):
+        raise Conflict(f"{workload.name} is {workload.status}; from there it cannot become {target}.")
+    shown = {workload.pk: after} if after else None
+    move_all([workload], target, reason=reason, actor=actor, at=at, note=note, after=shown, event=event)
+
+
+def move_all(
+    workloads: Sequence[Workload],
+    target: str,
+    *,
+    reason: str,
+    actor: Actor,
+    at: datetime,
+    note: str = "",
+    after: dict[Any, dict[str, Any]] | None = None,
+    event: str | None = None,
+    since: datetime | None = None,
+) -> None:
+    """Bring workloads of one node to `target` with `reason` as their statusReason, under the node's lock.
+
+    The rows are updated on the condition that they still are what was read. Each gets one audit event,
+    `event` or else `vm.` and the target, with `note` as its reason and what `after` has for its id beside the
+    new state. The objects given are brought up to date. `since` is when it came about, where that is noticed
+    late.
+
+    Raises Conflict (INVALID_STATE) when one of them is no longer in a state from which the table lets it go
+    there.
+    """
+    if not workloads:
+        return
+    befores = {workload.pk: facts(workload) for workload in workloads}
+    since = at if since is None else min(since, at)
+    values: dict[str, Any] = {"status": target, "status_reason": reason[:300], "updated_at": at}
+    if target != states.RUNNING or any(workload.status != target for workload in workloads):
+        values["status_since"] = since
+    if target == states.RUNNING:
+        values["interrupted_at"] = None
+    elif target == states.INTERRUPTED:
+        values["interrupted_at"] = since
+    elif target == states.TERMINATED:
+        values["terminated_at"] = at
+    elif target == states.DEPLOYING:
+        values["started_at"] = values["interrupted_at"] = None
+    rows = Workload.objects.filter(
+        pk__in=befores,
+        status__in={workload.status for workload in workloads} & set(states.sources(target)),
+        # One that has deployed elsewhere meanwhile, and stopped there, has its disk there.
+        node__in={workload.node_id for workload in workloads},
+    )
+    if rows.update(**values) != len(befores):
+        raise Conflict(
+            f"The state changed meanwhile; it can no longer become {target}. Look again and repeat."
+        )
+    for workload in workloads:
+        if target == states.RUNNING and workload.started_at is None:
+            Workload.objects.filter(pk=workload.pk).update(started_at=at)
+            workload.started_at = at
+        for name, value in values.items():
+            setattr(workload, name, value)
+    _account(workloads, {pk: before["status"] for pk, before in befores.items()}, target, reason, at)
+    record_all(
+        [
+            AuditEntry(
+                actor=actor,
+                event=event or f"vm.{target}",
+                target_type="vm",
+                target_id=workload.pk,
+                org_id=workload.organization_id,
+                before=befores[workload.pk],
+                after={
+                    **facts(workload),
+                    **({} if since == at else {"since": rfc3339(since)}),
+                    **(after or {}).get(workload.pk, {}),
+                },
+                reason=note,
+                at=at,
+            )
+            for workload in workloads
+        ]
+    )
+
+
+def restate(
+    workloads: Sequence[Workload], reason: str, *, event: str, actor: Actor, at: datetime, note: str = ""
+) -> None:
+    """Give workloads of one node another statusReason, their status being as it was, under the node's lock.
+
+    One audit event each, `event`; one that has that reason already is left out. Raises Conflict
+    (INVALID_STATE) when the status of one is no longer what was read.
+    """
+    changed = [workload for workload in workloads if workload.status_reason != reason[:300]]
+    if not changed:
+        return
+    befores = {workload.pk: facts(workload) for workload in changed}
+    rows = Workload.objects.filter(pk__in=befores, status__in={workload.status for workload in changed})
+    if rows.update(status_reason=reason[:300], updated_at=at) != len(changed):
+        raise Conflict("The state changed meanwhile. Look again and repeat.")
+    for workload in changed:
+        workload.status_reason, workload.updated_at = reason[:300], at
+    record_all(
+        [
+            AuditEntry(
+                actor=actor,
+                event=event,
+                target_type="vm",
+                target_id=workload.pk,
+                org_id=workload.organization_id,
+                before=befores[workload.pk],
+                after=facts(workload),
+                reason=note,
+                at=at,
+            )
+            for workload in changed
+        ]
+    )
+
+
+def _account(
+    workloads: Sequence[Workload], were: dict[Any, str], target: str, reason: str, at: datetime
+) -> None:
+    """Open or close the usage sessions of those that come to run, or cease to."""
+    if target == states.RUNNING:
+        starting = [workload for workload in workloads if were[workload.pk] != states.RUNNING]
+        usage_sessions.open_sessions(starting, at)
+    else:
+        ended = [pk for pk, status in were.items() if status == states.RUNNING]
+        usage_sessions.close_sessions(ended, at, reason=reason or target)

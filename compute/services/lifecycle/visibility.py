@@ -1,0 +1,32 @@
+"""Opening a workload's HTTP endpoint to everyone, or closing it."""
+
+from uuid import UUID
+
+from compute.domain import states
+from compute.models import Workload
+from compute.services.lifecycle.workload_lock import find, on_its_node, refuse_state
+from openrelay.audit.services.record import record
+from openrelay.identity.caller import Caller
+
+
+def set_visibility(*, caller: Caller, workload_id: UUID, public: bool) -> Workload:
+    """Let everyone reach the workload's endpoint, or only its organization's keys; as it is, it is left so.
+
+    Raises NotFound for one that is not the caller's, Conflict INVALID_STATE for one that is terminated.
+    """
+    with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
+        if workload.status == states.TERMINATED:
+            raise refuse_state(workload, "a change of visibility", "not terminated")
+        if workload.public != public:
+            Workload.objects.filter(pk=workload.pk).update(public=public, updated_at=held.at)
+            record(
+                now.actor,
+                "vm.visibility_changed",
+                target_type="vm",
+                target_id=workload.pk,
+                org_id=workload.organization_id,
+                before={"public": workload.public},
+                after={"public": public},
+                at=held.at,
+            )
+        return find(now, workload_id)
