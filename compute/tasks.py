@@ -63,7 +63,7 @@ def sweep_lost_nodes() -> None:
 @shared_task(name="compute.sweep_interrupted")
 def sweep_interrupted() -> None:
     """Give up what has been interrupted for too long."""
-    _each(interrupt.overdue_ids(), interrupt.give_up_on)
+    _each(interrupt.overdue_ids(), interrupt.expire_interrupted)
 
 
 @shared_task(name="compute.note_balance")

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from compute.domain.host_shares import MIN_DISK_GB, Share, floor_mb, largest_guest_mb
-from compute.domain.selection import counts
 from compute.services.fleet.availability import ModelAvailability, Offer
 from openrelay.api.runs import Part
 
@@ -43,10 +42,10 @@ def _model(seen: ModelAvailability) -> dict[str, Any]:
         "reservedFreeGpus": seen.reserved_free,
         "spotFreeGpus": seen.spot_free,
         "totalGpus": seen.total,
-        "maxPlaceableGpus": max(counts(seen.placeable), default=0),
-        "placeableGpuCounts": counts(seen.placeable),
-        "spotPlaceableGpuCounts": counts(seen.spot_placeable),
-        "tileLattice": counts(seen.lattice),
+        "maxPlaceableGpus": max(list_totals(seen.placeable), default=0),
+        "placeableGpuCounts": list_totals(seen.placeable),
+        "spotPlaceableGpuCounts": list_totals(seen.spot_placeable),
+        "tileLattice": list_totals(seen.lattice),
         "shapeSizing": True,
         "minDiskGb": MIN_DISK_GB,
         "floorPerGpu": {"ramMb": floor_mb(model.vram_gb, 1), "vcpu": 1, "diskGb": 0},

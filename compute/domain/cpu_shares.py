@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from compute.domain.host_shares import Shape, Share, allocatable_mb, footprint_mb, share
-from compute.domain.host_usage import Left
+from compute.domain.host_usage import HostRemaining
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def share_of(host: Host) -> Share:
     )
 
 
-def spare(host: Host) -> Left:
+def spare(host: Host) -> HostRemaining:
     """What is left there for VMs without GPUs; below zero where more is kept than there is."""
     each = share_of(host)
     ram, vcpu, disk = each.ram_budget_mb or 0, each.vcpu or 0, each.disk_gb or 0
@@ -60,7 +60,7 @@ def spare(host: Host) -> Left:
     taken_vcpu = sum(max(guest.vcpu, vcpu * guest.kept_gpus) for guest in host.guests)
     # Their disks are in `disk_gb` already; here is what they leave of their GPUs' share.
     taken_gb = host.disk_gb + sum(max(0, disk * guest.kept_gpus - guest.disk_gb) for guest in host.guests)
-    return Left(
+    return HostRemaining(
         ram_mb=allocatable_mb(host.ram_mb) - taken_mb - ram * host.kept_gpus if host.ram_mb else None,
         vcpu=host.cpu_cores - taken_vcpu - vcpu * host.kept_gpus if host.cpu_cores else None,
         disk_gb=host.disk_total_gb - taken_gb - disk * host.kept_gpus if host.disk_total_gb else None,
@@ -68,10 +68,10 @@ def spare(host: Host) -> Left:
     )
 
 
-def after(left: Left, given: Shape) -> Left:
+def after(left: HostRemaining, given: Shape) -> HostRemaining:
     """What is left once a VM of that shape is there too."""
     memory = footprint_mb(given.guest_mem_mb) if given.guest_mem_mb else 0
-    return Left(
+    return HostRemaining(
         ram_mb=None if left.ram_mb is None else left.ram_mb - memory,
         vcpu=None if left.vcpu is None else left.vcpu - (given.vcpu or 0),
         disk_gb=None if left.disk_gb is None else left.disk_gb - given.disk_gb,
@@ -85,7 +85,7 @@ def stranded(host: Host, given: Shape) -> int:
     return _startable(host, left) - _startable(host, after(left, given))
 
 
-def _startable(host: Host, left: Left) -> int:
+def _startable(host: Host, left: HostRemaining) -> int:
     """How many of the free GPUs have their share in what is left."""
     each = share_of(host)
     most = host.free_gpus

@@ -1,6 +1,6 @@
 """Eligibility: which unit a request may use, and by what right. Pure: no database, no clock.
 
-`standing` is the table of who may place where, for one unit.
+`judge_unit` is the table of who may place where, for one unit.
 """
 
 import enum
@@ -12,7 +12,7 @@ from uuid import UUID
 SPOT = "spot"
 
 
-class Standing(enum.Enum):
+class Eligibility(enum.Enum):
     """How a unit that a request may have stands to it. They are used up in this order."""
 
     OWN_FREE = 1  # reserved to the caller, nobody on it
@@ -23,11 +23,11 @@ class Standing(enum.Enum):
 
 
 # By the right of being in the audience.
-OWN: Final = (Standing.OWN_FREE, Standing.OWN_DRAINING, Standing.OWN_SPOT)
+OWN: Final = (Eligibility.OWN_FREE, Eligibility.OWN_DRAINING, Eligibility.OWN_SPOT)
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class UnitUsage:
     """What is on a unit: an open occupancy, and the claim if there is one."""
 
     occupied: bool = False
@@ -36,7 +36,7 @@ class Use:
     since: datetime | None = None  # when that workload was created
 
 
-FREE = Use()
+UNUSED = UnitUsage()
 
 
 class Hold(Protocol):
@@ -65,7 +65,9 @@ class Placeable(Protocol):
     def held(self) -> Hold | None: ...
 
 
-def standing(unit: Placeable, use: Use, *, organization_id: UUID, tier: str, named: bool) -> Standing | None:
+def judge_unit(
+    unit: Placeable, use: UnitUsage, *, organization_id: UUID, tier: str, named: bool
+) -> Eligibility | None:
     """How the unit stands to a request of `organization_id` at `tier`; None when it may not have it.
 
     `named` says that the request names the unit's node: only so does it reach what is reserved to it.
@@ -77,10 +79,10 @@ def standing(unit: Placeable, use: Use, *, organization_id: UUID, tier: str, nam
         if not named:
             return None
         if use.workload_id is None:
-            return Standing.OWN_DRAINING if use.occupied else Standing.OWN_FREE
-        return Standing.OWN_SPOT if use.tier == SPOT else None
+            return Eligibility.OWN_DRAINING if use.occupied else Eligibility.OWN_FREE
+        return Eligibility.OWN_SPOT if use.tier == SPOT else None
     if use.workload_id is not None or use.occupied:
         return None
     if held is None:
-        return Standing.OPEN
-    return Standing.MARKET if tier == SPOT and held.active and held.released else None
+        return Eligibility.OPEN
+    return Eligibility.MARKET if tier == SPOT and held.active and held.released else None

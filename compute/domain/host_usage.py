@@ -27,7 +27,7 @@ class HostFigures(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class HostRemaining:
     """What is left on a host: MiB, CPUs and GB. None is what the node has not told, and does not constrain.
 
     `disk_gb` is what is not promised to anyone, `disk_free_gb` what the node says is empty.
@@ -55,7 +55,7 @@ class Left:
             short.append(DISK)
         return tuple(short)
 
-    def plus(self, more: "Amount") -> "Left":
+    def plus(self, more: "Amount") -> "HostRemaining":
         """The same with that much more."""
         return replace(
             self,
@@ -106,23 +106,34 @@ class Guest:
 
 
 def counted_twice(
-    queues: Iterable[Sequence[Guest]], *, but: Collection[UUID] = (), without: UUID | None = None
+    queues: Iterable[Sequence[Guest]],
+    *,
+    excluding_runs: Collection[UUID] = (),
+    excluding_workload: UUID | None = None,
 ) -> Amount:
     """What counts for a guest that is to come and for one that is to go first, though only one of the two is
     ever there: who waits for guests that nobody else waits for takes over from them.
 
-    `queues` has the guests that may come to be on a unit, the earliest first. As if the runs in `but` were
-    over, and the workload `without` not there.
+    `queues` has the guests that may come to be on a unit, the earliest first. The runs in `excluding_runs`
+    count as over, and `excluding_workload` as not there.
     """
     waits: dict[UUID, tuple[Guest, dict[UUID, Guest]]] = {}
     waited_for: Counter[UUID] = Counter()
     for queue in queues:
         *earlier, last = queue
-        if last.status != states.PENDING or last.run_id in but or last.workload_id == without:
+        if (
+            last.status != states.PENDING
+            or last.run_id in excluding_runs
+            or last.workload_id == excluding_workload
+        ):
             continue
         _, first = waits.setdefault(last.run_id, (last, {}))
         for guest in earlier:
-            if guest.run_id not in first and guest.run_id not in but and guest.workload_id != without:
+            if (
+                guest.run_id not in first
+                and guest.run_id not in excluding_runs
+                and guest.workload_id != excluding_workload
+            ):
                 first[guest.run_id] = guest
                 waited_for[guest.run_id] += 1
     twice = Amount()
@@ -138,19 +149,23 @@ def left(
     guests: Collection[Guest],
     disk_gb: int,
     *,
-    but: Collection[UUID] = (),
-    without: UUID | None = None,
-) -> Left:
-    """What the node has left, as if the runs in `but` were over, and the workload `without` not there.
+    excluding_runs: Collection[UUID] = (),
+    excluding_workload: UUID | None = None,
+) -> HostRemaining:
+    """What the node has left. The runs in `excluding_runs` count as over, `excluding_workload` as absent.
 
     Memory and CPUs are taken by every guest that may still be there; disk by every workload that is not
-    terminated, `disk_gb` without that of `without`, and by the others' guests until they are gone.
+    terminated, `disk_gb` without that of `excluding_workload`, and by the others' guests until they are gone.
     """
-    there = [guest for guest in guests if guest.run_id not in but and guest.workload_id != without]
+    there = [
+        guest
+        for guest in guests
+        if guest.run_id not in excluding_runs and guest.workload_id != excluding_workload
+    ]
     ram_mb = sum(footprint_mb(guest.mem_mb) for guest in there if guest.mem_mb)
     vcpu = sum(guest.vcpu or 0 for guest in there)
     disk_gb += sum(guest.disk_gb for guest in there if guest.status == states.TERMINATED)
-    return Left(
+    return HostRemaining(
         ram_mb=allocatable_mb(node.ram_mb) - ram_mb if node.ram_mb else None,
         vcpu=node.cpu_cores - vcpu if node.cpu_cores else None,
         disk_gb=node.disk_total_gb - disk_gb if node.disk_total_gb else None,

@@ -1,7 +1,7 @@
 """Selection: which of the units that it may use a request gets. Pure: no database, no clock.
 
 `choose` meets a GPU count exactly by whole units of one GPU model; `fit` says how well a node of the public
-pool suits a count; `sums` which counts could be met.
+pool suits a count; `reachable_totals` which counts could be met.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import lru_cache
 from uuid import UUID
 
-from compute.domain.eligibility import Standing
+from compute.domain.eligibility import Eligibility
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Option:
     address: str
     model_id: UUID
     gpus: int
-    standing: Standing
+    standing: Eligibility
     victim: UUID | None = None
     since: datetime | None = None
     hold_id: UUID | None = None
@@ -71,7 +71,7 @@ def fit(sizes: tuple[int, ...], on_market: tuple[int, ...], gpu_count: int) -> F
     `sizes` are those of units that are open to everybody, `on_market` those of units that are open to spot
     alone, in GPUs.
     """
-    for_all, for_spot = sums(sizes), sums(on_market)
+    for_all, for_spot = reachable_totals(sizes), reachable_totals(on_market)
     at_least = max(0, gpu_count - sum(on_market))
     for from_open in range(at_least, min(gpu_count, sum(sizes)) + 1):
         if for_all >> from_open & 1 and for_spot >> (gpu_count - from_open) & 1:
@@ -79,7 +79,7 @@ def fit(sizes: tuple[int, ...], on_market: tuple[int, ...], gpu_count: int) -> F
     return None
 
 
-def sums(sizes: Iterable[int]) -> int:
+def reachable_totals(sizes: Iterable[int]) -> int:
     """Every total that some of `sizes` add up to, as a bit mask: bit n is set when n can be met."""
     mask = 1
     for size in sizes:
@@ -87,25 +87,27 @@ def sums(sizes: Iterable[int]) -> int:
     return mask
 
 
-def counts(mask: int) -> list[int]:
-    """The positive totals in a mask of `sums`, ascending."""
+def list_totals(mask: int) -> list[int]:
+    """The positive totals in a mask of `reachable_totals`, ascending."""
     return [n for n in range(1, mask.bit_length()) if mask >> n & 1]
 
 
-def most(mask: int) -> int:
-    """The largest total in a mask of `sums`."""
+def largest_total(mask: int) -> int:
+    """The largest total in a mask of `reachable_totals`."""
     return mask.bit_length() - 1
 
 
 def _choose_of_model(
     model_id: UUID, options: list[Option], gpu_count: int
 ) -> tuple[tuple[object, ...], Choice] | None:
-    own = [option for option in options if option.standing in (Standing.OWN_FREE, Standing.OWN_DRAINING)]
-    taken = [option for option in options if option.standing is Standing.OWN_SPOT]
-    open_units = [option for option in options if option.standing in (Standing.MARKET, Standing.OPEN)]
-    open_sums = sums(option.gpus for option in open_units)
-    own_sums = sums(option.gpus for option in own)
-    all_sums = sums(option.gpus for option in [*own, *taken])
+    own = [
+        option for option in options if option.standing in (Eligibility.OWN_FREE, Eligibility.OWN_DRAINING)
+    ]
+    taken = [option for option in options if option.standing is Eligibility.OWN_SPOT]
+    open_units = [option for option in options if option.standing in (Eligibility.MARKET, Eligibility.OPEN)]
+    open_sums = reachable_totals(option.gpus for option in open_units)
+    own_sums = reachable_totals(option.gpus for option in own)
+    all_sums = reachable_totals(option.gpus for option in [*own, *taken])
     for from_open in range(gpu_count + 1):
         from_own = gpu_count - from_open
         if not open_sums >> from_open & 1 or not all_sums >> from_own & 1:
@@ -193,8 +195,8 @@ def _last_resort(options: Iterable[Option]) -> tuple[int, int]:
     """How many GPUs are draining, and how many are open to everybody rather than to spot alone."""
     draining = ordinary = 0
     for option in options:
-        draining += option.gpus if option.standing is Standing.OWN_DRAINING else 0
-        ordinary += option.gpus if option.standing is Standing.OPEN else 0
+        draining += option.gpus if option.standing is Eligibility.OWN_DRAINING else 0
+        ordinary += option.gpus if option.standing is Eligibility.OPEN else 0
     return draining, ordinary
 
 

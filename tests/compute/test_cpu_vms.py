@@ -467,7 +467,7 @@ def test_a_node_that_goes_silent_interrupts_it_and_one_that_returns_brings_it_ba
     clock.advance(91)
     interrupt.interrupt_lost(world.node.pk)
     clock.advance(7 * 86400 + 1)
-    assert interrupt.give_up_on(made.pk)
+    assert interrupt.expire_interrupted(made.pk)
     assert state(made) == ("stopped", "node_lost")
     consistent()
 

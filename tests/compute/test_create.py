@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from compute.models import Claim, GpuPrice, Occupancy, Workload
-from compute.services.placement.snapshot import node_facts, reading
+from compute.services.placement.snapshot import read_snapshot, reading
 from nodes.inventory import MOST_RAM_MB
 from nodes.models import GpuModel, GpuUnit, Location, Node, NodeHeartbeat
 from nodes.services.enrolment import enrol
@@ -463,7 +463,7 @@ def test_what_is_read_of_a_node_is_its_own_whichever_was_locked_last(world: Worl
     about = reading(world.buyer.pk, "community")
 
     def units(held: LockedNode) -> int:
-        return len(node_facts(held, world.buyer.pk, "community").units)
+        return len(read_snapshot(held, world.buyer.pk, "community").units)
 
     caller = factories.caller(world.buyer)
     with (

@@ -600,7 +600,7 @@ def test_a_pod_that_is_given_up_blames_its_node_only_where_that_was_lost(
     assert interrupt.interrupt_lost(pods.node.pk) == [silent]
     clock.advance(7 * 86400)
     for pod in (lost, silent):
-        assert interrupt.give_up_on(pod.pk)
+        assert interrupt.expire_interrupted(pod.pk)
     assert state(silent) == ("terminated", "node_lost")
     assert state(lost) == ("terminated", interrupt.JOB_GIVEN_UP)
 

@@ -64,7 +64,7 @@ def plainly(org: Organization, tier: str, alloc_class: str, levels: dict[UUID, i
     )
 
 
-def found(alikes: Collection[pool_scan.Alike]) -> list[Found]:
+def found(alikes: Collection[pool_scan.NodeGroup]) -> list[Found]:
     return sorted(
         (
             (

@@ -215,7 +215,7 @@ def test_a_key_that_was_deleted_before_its_vm_is_written_is_named_in_a_400(
 ) -> None:
     keys = [factories.ssh_key(fleet.tenant) for _ in range(2)]
     by = factories.caller(fleet.tenant)
-    look = placing.find_room
+    look = placing.decide
 
     def deleted_meanwhile(*args: Any, **kwargs: Any) -> Any:
         (failed,) = together(lambda: attachments.delete_key(caller=by, ssh_key_id=keys[1].pk))

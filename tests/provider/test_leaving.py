@@ -243,7 +243,7 @@ def test_what_is_given_up_once_its_nodes_end_has_come_ends_with_its_node(
     assert interrupt.interrupt_lost(world.node.pk) == [vm]
     provider.notice(noticeSeconds=7 * 86400 - 60)
     clock.advance(7 * 86400)
-    assert interrupt.give_up_on(vm.pk)
+    assert interrupt.expire_interrupted(vm.pk)
     assert state(vm) == ("terminated", "node_removed")
 
 

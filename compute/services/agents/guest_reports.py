@@ -17,7 +17,7 @@ from django.db import transaction
 from compute.domain import states
 from compute.models import AgentState, FlaggedReport, Occupancy, Run, Workload
 from compute.services.agents.pod_recovery import lost_its_job, reason_of_a_failed_start, resubmit
-from compute.services.lifecycle.claims import close, give_up, let_waiting_deploy
+from compute.services.lifecycle.claims import close, let_waiting_deploy, release_claims
 from compute.services.lifecycle.drain import leaving_reason
 from compute.services.lifecycle.evict import evict
 from compute.services.lifecycle.guest_telemetry import note_guests
@@ -248,7 +248,7 @@ def _follow(held: LockedNode, run: Run, guest: Guest, actor: Actor) -> None:
         elif target == states.FAILED:
             reason = _why(reason, guest.message)
         move(workload, target, reason=reason, actor=actor, at=at)
-        give_up([workload.pk], at)
+        release_claims([workload.pk], at)
 
 
 def _why(what: str, message: str) -> str:

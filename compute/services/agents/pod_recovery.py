@@ -6,7 +6,7 @@ from compute.domain import states
 from compute.models import Claim, Occupancy, Run, Workload
 from compute.services.agents.pod_backoff import wait_of
 from compute.services.lifecycle.interrupt import interrupt
-from compute.services.lifecycle.transitions import restate
+from compute.services.lifecycle.transitions import set_status_reason
 from compute.services.placement.pod_admission import connect
 from nodes.services.locking import LockedNode
 from openrelay.audit.services.record import Actor
@@ -42,7 +42,7 @@ def resubmit(held: LockedNode, lost: Run, *, actor: Actor) -> Run:
     if pod.status == states.RUNNING:
         interrupt(held, [pod], reason=reason, actor=actor)
     else:
-        restate([pod], reason, event="vm.job_lost", actor=actor, at=held.at)
+        set_status_reason([pod], reason, event="vm.job_lost", actor=actor, at=held.at)
     fresh = Run(workload=pod, node=held.node, number=lost.number + 1, created_at=held.at)
     fresh.save(force_insert=True)
     claims = Claim.objects.filter(workload=pod)

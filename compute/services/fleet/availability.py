@@ -21,7 +21,7 @@ from django.conf import settings
 from django.db import connection
 
 from compute.domain.host_shares import Share
-from compute.domain.selection import most, sums
+from compute.domain.selection import largest_total, reachable_totals
 from compute.services.fleet.node_survey import NodeShape, Surveyed, read, survey_nodes
 from compute.services.fleet.refresh import Freshness, freshness, refresh
 from nodes.models import GpuModel
@@ -49,7 +49,7 @@ class OwnNode:
 
 @dataclass(slots=True)
 class ModelAvailability:
-    """One GPU model. The masks are those of `selection.sums`."""
+    """One GPU model. The masks are those of `selection.reachable_totals`."""
 
     model: GpuModel
     free: int = 0
@@ -269,7 +269,7 @@ def _model(model: GpuModel, shapes: Shapes, own: list[Surveyed]) -> ModelAvailab
         # A host of which every unit is reserved to others, or has a failed GPU, is not spoken of.
         if not shape.possible:
             continue
-        seen.lattice |= sums(shape.possible)
+        seen.lattice |= reachable_totals(shape.possible)
         seen.shares.append(shape.share)
         if not shape.structural and not shape.spot_structural:
             continue
@@ -277,14 +277,14 @@ def _model(model: GpuModel, shapes: Shapes, own: list[Surveyed]) -> ModelAvailab
         seen.total += shape.total * nodes
         ordinary = shape.startable(model.vram_gb, open_sizes=shape.open, own=shape.own)
         spot = shape.startable(model.vram_gb, on_market=shape.spot_sizes)
-        seen.free += most(ordinary) * nodes
-        seen.spot_free += most(spot) * nodes
+        seen.free += largest_total(ordinary) * nodes
+        seen.spot_free += largest_total(spot) * nodes
         seen.placeable |= ordinary
         seen.spot_placeable |= shape.startable(
             model.vram_gb, open_sizes=shape.open, own=shape.own, on_market=shape.spot_sizes
         )
     for row in sorted(own, key=lambda row: row.node_id):
-        free = most(read(row.shape).startable(model.vram_gb, own=row.own_sizes))
+        free = largest_total(read(row.shape).startable(model.vram_gb, own=row.own_sizes))
         seen.nodes.append(OwnNode(row.node_id, row.own_sizes, row.own_released, free))
         seen.reserved_free += free
     return seen

@@ -43,7 +43,7 @@ class Row:
     shape: str
     sizes: tuple[int, ...]
     on_market: tuple[int, ...]
-    mask: int  # the counts that could start there, as `selection.sums` has them
+    mask: int  # the counts that could start there, as `selection.reachable_totals` has them
     region: str | None
     nodes: list[Id] = field(default_factory=list)
     after: Id = str(UUID(int=0))
@@ -51,7 +51,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Pool:
+class FleetIndex:
     """What one version of the offers says, and every node that changed since."""
 
     version: Id
@@ -68,11 +68,11 @@ class Pool:
     soonest: int = _NEVER
     doubtful: list[Id] = field(default_factory=list)  # to be asked after each time
 
-    def learn(self, news: list[list[Any]], at: int) -> None:
+    def learn(self, delta: list[list[Any]], at: int) -> None:
         """Take in nodes as they are now, at that time."""
-        for node in {row[0] for row in news}:
+        for node in {row[0] for row in delta}:
             self.open.pop(node, None)
-        for node, model, sizes, on_market, until in news:
+        for node, model, sizes, on_market, until in delta:
             self.until[node] = until
             self.soonest = min(self.soonest, until)
             if model is not None:
@@ -85,7 +85,7 @@ class Pool:
 
 
 @dataclass(slots=True)
-class News:
+class FleetDelta:
     """The question for what is news, put by who knew the pool of a version; and its answer, once there."""
 
     organization_id: UUID
@@ -97,23 +97,23 @@ class News:
     taken_in: bool = False
 
 
-_kept: dict[str, Pool] = {}
+_kept: dict[str, FleetIndex] = {}
 #: Held by whoever asks and takes in: what one thread of the process was told, the next does not ask again.
 one_at_a_time = BoundedLock()
 
 
-def ask_along(organization_id: UUID, tier: str, *readings: Reading) -> tuple[list[Any], News]:
+def read_with_delta(organization_id: UUID, tier: str, *readings: Reading) -> tuple[list[Any], FleetDelta]:
     """What the readings read, and what is news for a request of that organization at that tier, by one
     question.
     """
     with one_at_a_time:
-        news = ask_news(organization_id, tier)
-        *found, news.answer = shared_connection.read(*readings, news.reading)
-        _take_in(news)
-    return found, news
+        delta = read_delta(organization_id, tier)
+        *found, delta.answer = shared_connection.read(*readings, delta.reading)
+        _take_in(delta)
+    return found, delta
 
 
-def ask_news(organization_id: UUID, tier: str, *, again: list[Id] | None = None) -> News:
+def read_delta(organization_id: UUID, tier: str, *, again: list[Id] | None = None) -> FleetDelta:
     """The question for what is news to this process, for a request of that organization at that tier.
 
     Nodes in `again` are asked after though they did not change.
@@ -127,10 +127,10 @@ def ask_news(organization_id: UUID, tier: str, *, again: list[Id] | None = None)
         # A spot request may not have what is on the market where it is reserved to its own organization.
         organization_id if tier == Tier.SPOT else None,
     )
-    return News(organization_id, tier, params[0], again, Reading(_SQL, params))
+    return FleetDelta(organization_id, tier, params[0], again, Reading(_SQL, params))
 
 
-def keep_up(news: News) -> tuple[Pool | None, frozenset[Id]]:
+def sync_index(delta: FleetDelta) -> tuple[FleetIndex | None, frozenset[Id]]:
     """The pool as it is now, and the nodes where something is reserved to who asks; None when there are no
     offers that could be gone on from.
 
@@ -138,48 +138,48 @@ def keep_up(news: News) -> tuple[Pool | None, frozenset[Id]]:
     """
     asked: set[Id] = set()
     while True:
-        if news.answer is None:
-            (news.answer,) = shared_connection.read(news.reading)
-        _, usable, _, own, *_ = news.answer
+        if delta.answer is None:
+            (delta.answer,) = shared_connection.read(delta.reading)
+        _, usable, _, own, *_ = delta.answer
         if not usable:
             return None, frozenset()
         # Others may have taken in more since.
-        known = (_known() if news.taken_in else None) or _take_in(news)
+        known = (_known() if delta.taken_in else None) or _take_in(delta)
         if known is None:
             # Told as to someone who knew what is known no longer.
-            news = ask_news(news.organization_id, news.tier)
+            delta = read_delta(delta.organization_id, delta.tier)
             continue
-        asked.update(news.again)
+        asked.update(delta.again)
         again = [node for node in known.doubtful if node not in asked]
         if not again or connection.in_atomic_block:
             return known, frozenset(own or ())
-        news = ask_news(news.organization_id, news.tier, again=again)
+        delta = read_delta(delta.organization_id, delta.tier, again=again)
 
 
-def _take_in(news: News) -> Pool | None:
+def _take_in(delta: FleetDelta) -> FleetIndex | None:
     """What is known once the answer is taken in; None where it cannot be."""
-    if news.answer is None:
+    if delta.answer is None:
         return None
-    version, usable, seen, _, told, at = news.answer
+    version, usable, seen, _, told, at = delta.answer
     if not usable:
         return None
     known = _known()
     if known is None or known.version != version:
-        if version == news.version:
+        if version == delta.version:
             return None
-        known = Pool(version)
+        known = FleetIndex(version)
     known.seen = seen
     known.learn(told or [], at)
     _keep(known)
-    news.taken_in = True
+    delta.taken_in = True
     return known
 
 
-def _known() -> Pool | None:
+def _known() -> FleetIndex | None:
     # What a transaction has not committed is not for others to see, nor for itself once it is rolled back.
     return None if connection.in_atomic_block else _kept.get(str(connection.settings_dict["NAME"]))
 
 
-def _keep(known: Pool) -> None:
+def _keep(known: FleetIndex) -> None:
     if not connection.in_atomic_block:
         _kept[str(connection.settings_dict["NAME"])] = known

@@ -28,7 +28,7 @@ from compute.domain.host_shares import (
     footprint_mb,
     share,
 )
-from compute.domain.selection import counts, sums
+from compute.domain.selection import list_totals, reachable_totals
 from nodes.models import GpuUnit, Node
 
 
@@ -85,7 +85,7 @@ class NodeShape:
         own: tuple[int, ...] = (),
         on_market: tuple[int, ...] = (),
     ) -> int:
-        """Which GPU counts those units add up to that the host can start now, as a mask of `sums`.
+        """The GPU counts that those units add up to and the host can start now, a mask of `reachable_totals`.
 
         Each GPU wants its share of the CPUs, and a guest the least memory and disk that it can have, out of
         its share. With a `vram_gb` of 0 memory is left out.
@@ -97,8 +97,13 @@ class NodeShape:
     ) -> Iterator[tuple[int, Figures]]:
         """The GPU counts that those units add up to, the largest first, with what is left for each guest."""
         both = [*on_market, *open_sizes]
-        masks = sums(own), sums(both), sums(on_market), sums(open_sizes)
-        for count in reversed(counts(sums([*own, *both]))):
+        masks = (
+            reachable_totals(own),
+            reachable_totals(both),
+            reachable_totals(on_market),
+            reachable_totals(open_sizes),
+        )
+        for count in reversed(list_totals(reachable_totals([*own, *both]))):
             # As `selection.choose` does it: what is reserved to oneself first, then the market.
             rest = _least(count, masks[0], masks[1], sum(own))
             market = rest - _least(rest, masks[2], masks[3], sum(on_market))

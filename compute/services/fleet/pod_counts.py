@@ -139,4 +139,4 @@ def _counted(
         cursor.execute(
             _COUNT, {"models": pks, "levels": levels, "infiniband": infiniband, "volume": volume_gb}
         )
-        return {model_id: tuple(counts) for model_id, *counts in cursor.fetchall()}
+        return {model_id: tuple(list_totals) for model_id, *list_totals in cursor.fetchall()}

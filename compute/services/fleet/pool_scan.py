@@ -29,7 +29,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class NodeGroup:
     """Nodes of one region with open units of one GPU model, of the same sizes on each of them."""
 
     model_id: UUID
@@ -76,7 +76,7 @@ def candidates(
     alloc_class: str = GpuUnit.VFIO_GROUP,
     among: Collection[UUID] | None = None,
     regions: Collection[str] = (),
-) -> list[Alike]:
+) -> list[NodeGroup]:
     """Nodes with open units of GPU models, alike ones together, in one query.
 
     `levels` has the models, and for each the level that a node's agent must have. What is reserved is not
@@ -98,7 +98,7 @@ def candidates(
         )
         rows = cursor.fetchall()
     return [
-        Alike(model_id, region, tuple(sizes), tuple(on_market), nodes)
+        NodeGroup(model_id, region, tuple(sizes), tuple(on_market), nodes)
         for model_id, region, sizes, on_market, nodes in rows
     ]
 
@@ -113,13 +113,13 @@ FROM compute_open_pool(
 
 
 def best_first(
-    candidates: Iterable[Alike], gpu_count: int, regions: frozenset[str] = frozenset()
+    candidates: Iterable[NodeGroup], gpu_count: int, regions: frozenset[str] = frozenset()
 ) -> Iterator[Candidate]:
     """Those that fit so many GPUs, the best fit first; those outside `regions`, if any are named, last.
 
     Put in order as far as they are asked for: of a fleet very few are.
     """
-    fitting: dict[tuple[bool, Fit], list[Alike]] = {}
+    fitting: dict[tuple[bool, Fit], list[NodeGroup]] = {}
     for alike in candidates:
         if (how := alike.fit(gpu_count)) is not None:
             fitting.setdefault((bool(regions) and alike.region not in regions, how), []).append(alike)

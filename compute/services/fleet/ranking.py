@@ -8,11 +8,19 @@ from itertools import groupby, islice
 from operator import itemgetter
 from uuid import UUID
 
-from compute.domain.selection import Fit, fit, sums
+from compute.domain.selection import Fit, fit, reachable_totals
 from compute.models import Tier
 from compute.services.fleet import pool_scan
 from compute.services.fleet.availability import shapes_of
-from compute.services.fleet.delta import Id, News, Pool, Row, ask_news, keep_up, one_at_a_time
+from compute.services.fleet.delta import (
+    FleetDelta,
+    FleetIndex,
+    Id,
+    Row,
+    one_at_a_time,
+    read_delta,
+    sync_index,
+)
 from compute.services.fleet.node_survey import read
 from compute.services.fleet.refresh import refresh
 from openrelay.core import shared_connection
@@ -72,30 +80,30 @@ def best_fits(
     gpu_count: int,
     model_ids: Collection[UUID],
     regions: frozenset[str] = frozenset(),
-    news: News | None = None,
+    delta: FleetDelta | None = None,
 ) -> Fits:
     """The best fits for so many GPUs of one of the models; in `regions` only, where any are named.
 
-    A node that came to be in one of these since the offers were surveyed may be left out. `news` is what was
-    asked for that organization and tier just now, by `ask_along`. Nothing is told when the offers keep being
+    A node that came to be in one of these since the offers were surveyed may be left out. `delta` is what
+    `read_with_delta` just read for that organization and tier. Nothing is told when the offers keep being
     replaced.
     """
     models = frozenset(map(str, model_ids))
     with one_at_a_time:
         for _ in range(3):
             try:
-                known, own = keep_up(news or ask_news(organization_id, tier))
+                known, own = sync_index(delta or read_delta(organization_id, tier))
                 if known is not None:
                     return _fits(known, own, organization_id, tier, gpu_count, models, regions)
                 refresh()
             except _Replaced:
                 pass
-            news = None
+            delta = None
     return Fits([])
 
 
 def _fits(
-    known: Pool,
+    known: FleetIndex,
     own: frozenset[Id],
     organization_id: UUID,
     tier: str,
@@ -139,7 +147,7 @@ def _fits(
     return Fits(candidates, None if told else _most(known, tier, gpu_count, model_ids))
 
 
-def _most(known: Pool, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> int | None:
+def _most(known: FleetIndex, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> int | None:
     """The most GPUs that are open on one node, when nowhere they add up to the count; None when they do, and
     it is the rest of a host that is short.
     """
@@ -155,13 +163,13 @@ def _most(known: Pool, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> i
         for row in known.rows[tier, None]
         if row.model_id in model_ids and next(_nodes(known, row, frozenset()), None) is not None
     ]
-    if any(sums(each) >> gpu_count & 1 for each in sizes):
+    if any(reachable_totals(each) >> gpu_count & 1 for each in sizes):
         return None
     return max(map(sum, sizes), default=0)
 
 
 def _unchanged(
-    known: Pool,
+    known: FleetIndex,
     own: frozenset[Id],
     tier: str,
     gpu_count: int,
@@ -174,7 +182,7 @@ def _unchanged(
         yield from heapq.merge(*(_as_fits(known, row, how, own) for _, row in alike))
 
 
-def _as_fits(known: Pool, row: Row, how: Fit, own: frozenset[Id]) -> Iterator[FittingNode]:
+def _as_fits(known: FleetIndex, row: Row, how: Fit, own: frozenset[Id]) -> Iterator[FittingNode]:
     for node in _nodes(known, row, own):
         yield how, node, row.model_id, row.sizes, row.on_market
 
@@ -188,7 +196,7 @@ def _in_regions(fitting: Iterator[FittingNode], regions: frozenset[str]) -> Iter
 
 
 def _able(
-    known: Pool, tier: str, region: str | None, gpu_count: int, model_ids: frozenset[Id]
+    known: FleetIndex, tier: str, region: str | None, gpu_count: int, model_ids: frozenset[Id]
 ) -> list[tuple[Fit, Row]]:
     """The rows whose nodes fit, and how well, the best first: the same for every such request."""
     asked = (tier, region, gpu_count, model_ids)
@@ -225,7 +233,7 @@ def _rows(version: Id, tier: str, region: str | None) -> list[Row]:
     return rows
 
 
-def _nodes(known: Pool, row: Row, own: frozenset[Id]) -> Iterator[Id]:
+def _nodes(known: FleetIndex, row: Row, own: frozenset[Id]) -> Iterator[Id]:
     """The row's nodes by id, but for those that changed or are in `own`; read some at a time, and kept."""
     # What has changed stays so as long as the version.
     while row.nodes and row.nodes[0] in known.until:

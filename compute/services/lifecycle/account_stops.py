@@ -16,7 +16,7 @@ from compute.domain import states
 from compute.models import Workload
 from compute.services.billing.balances import balance_of
 from compute.services.billing.usage_sessions import unbilled
-from compute.services.lifecycle.claims import give_up
+from compute.services.lifecycle.claims import release_claims
 from compute.services.lifecycle.evict import evict
 from compute.services.lifecycle.transitions import move_all
 from nodes.querysets import Moment
@@ -80,7 +80,7 @@ def _stop(held: LockedNode, workloads: list[Workload], reason: str) -> None:
     others = [workload for workload in workloads if workload.status != states.PENDING]
     move_all(waiting, states.FAILED, reason=reason, actor=SYSTEM, at=held.at)
     move_all(others, states.STOPPED, reason=reason, actor=SYSTEM, at=held.at)
-    give_up([workload.pk for workload in workloads], held.at)
+    release_claims([workload.pk for workload in workloads], held.at)
 
 
 def _ending(at: Moment) -> QuerySet[Organization]:

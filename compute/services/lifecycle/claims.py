@@ -116,7 +116,7 @@ def waits_for(runs: Iterable[Run]) -> dict[UUID, list[UUID]]:
     return waits
 
 
-def give_up(workload_ids: Iterable[UUID], at: datetime) -> None:
+def release_claims(workload_ids: Iterable[UUID], at: datetime) -> None:
     """End the right of those workloads to their units, under the lock of their node, and have their guests
     torn down.
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from compute.domain import states
 from compute.models import Workload
 from compute.services.lifecycle.evict import evict
-from compute.services.lifecycle.transitions import restate
+from compute.services.lifecycle.transitions import set_status_reason
 from nodes.models import Node
 from nodes.querysets import NodeStatus
 from nodes.services import owner
@@ -143,7 +143,7 @@ def _remove(held: LockedNode, *, actor: Actor) -> None:
     _clear(held, actor=actor)
     stopped = Workload.objects.filter(node=held.node, status=states.STOPPED).order_by("created_at", "id")
     evict(held, list(stopped.filter(kind=Workload.Kind.POD)), reason=states.NODE_REMOVED, actor=actor)
-    restate(
+    set_status_reason(
         list(stopped.filter(kind=Workload.Kind.VM)),
         states.NODE_REMOVED,
         event="vm.node_removed",
@@ -165,7 +165,7 @@ def _leave(held: LockedNode, deadline: datetime, *, actor: Actor) -> None:
     if deadline <= held.at:
         _remove(held, actor=actor)
         return
-    restate(
+    set_status_reason(
         list(Workload.objects.filter(node=held.node, status=states.RUNNING).order_by("created_at", "id")),
         leaving_reason(held.node),
         event="vm.node_leaving",

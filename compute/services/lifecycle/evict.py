@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from compute.domain import states
 from compute.models import Claim, Workload
-from compute.services.lifecycle.claims import give_up
+from compute.services.lifecycle.claims import release_claims
 from compute.services.lifecycle.transitions import move_all
 from nodes.services.locking import LockedNode
 from openrelay.audit.services.record import Actor
@@ -46,5 +46,5 @@ def evict(
             for workload in live
         },
     )
-    give_up([workload.pk for workload in live], locked.at)
+    release_claims([workload.pk for workload in live], locked.at)
     return live

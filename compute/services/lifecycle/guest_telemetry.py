@@ -15,7 +15,7 @@ from openrelay.core.clock import Now
 CONSOLE_AT_MOST = 65_536
 
 
-class Said(Protocol):
+class GuestTelemetry(Protocol):
     """What a report says of one guest; None is what it does not say."""
 
     @property
@@ -33,7 +33,7 @@ class Said(Protocol):
 _FIELDS = ("ssh_ready", "console", "disk_total_bytes", "disk_used_bytes")
 
 
-def note_guests(guests: Sequence[Said]) -> None:
+def note_guests(guests: Sequence[GuestTelemetry]) -> None:
     """Keep what is said of the guests, the runs of one node, where it is news. What is not said stays.
 
     At most two queries, and none when nothing is said.

@@ -14,7 +14,7 @@ from django.db.models import Exists, OuterRef
 
 from compute.domain import states
 from compute.models import Workload
-from compute.services.lifecycle.claims import give_up
+from compute.services.lifecycle.claims import release_claims
 from compute.services.lifecycle.evict import evict
 from compute.services.lifecycle.transitions import move, move_all
 from nodes.models import Node
@@ -84,7 +84,7 @@ def overdue_ids() -> list[UUID]:
     return list(overdue.values_list("pk", flat=True))
 
 
-def give_up_on(workload_id: UUID) -> bool:
+def expire_interrupted(workload_id: UUID) -> bool:
     """Give a workload up that was interrupted for seven days: a VM is stopped, its disk kept; a pod ends, as
     does whatever's node has come to its announced end.
 
@@ -111,5 +111,5 @@ def give_up_on(workload_id: UUID) -> bool:
             evict(held, [workload], reason=states.NODE_LOST if lost else JOB_GIVEN_UP, actor=SYSTEM)
             return True
         move(workload, states.STOPPED, reason=states.NODE_LOST, actor=SYSTEM, at=held.at)
-        give_up([workload.pk], held.at)
+        release_claims([workload.pk], held.at)
     return True

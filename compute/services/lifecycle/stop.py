@@ -4,7 +4,7 @@ from uuid import UUID
 
 from compute.domain import states
 from compute.models import Workload
-from compute.services.lifecycle.claims import give_up
+from compute.services.lifecycle.claims import release_claims
 from compute.services.lifecycle.transitions import move
 from compute.services.lifecycle.workload_lock import find, on_its_node, refuse_state, require_its_node
 from openrelay.core.errors import Conflict
@@ -29,7 +29,7 @@ def stop(*, caller: Caller, workload_id: UUID) -> Workload:
             raise refuse_state(workload, "stop", "deploying, running or interrupted")
         require_its_node(held, workload)
         move(workload, states.STOPPED, reason=states.USER_STOPPED, actor=now.actor, at=held.at)
-        give_up([workload.pk], held.at)
+        release_claims([workload.pk], held.at)
         return find(now, workload_id)
 
 

@@ -114,7 +114,7 @@ def move_all(
     )
 
 
-def restate(
+def set_status_reason(
     workloads: Sequence[Workload], reason: str, *, event: str, actor: Actor, at: datetime, note: str = ""
 ) -> None:
     """Give workloads of one node another statusReason, their status being as it was, under the node's lock.

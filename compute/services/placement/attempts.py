@@ -12,8 +12,8 @@ from django.conf import settings
 from compute.models import Workload
 from compute.services.access.ssh_keys import keys_are_there
 from compute.services.billing.accounts import require_active
-from compute.services.placement.commit import may_name, unknown_node
-from compute.services.placement.decide import Refusal
+from compute.services.placement.commit import may_target_node, unknown_node
+from compute.services.placement.decide import Rejection
 from nodes.models import Node
 from nodes.services.locking import LockedNode, first_locked_for, locked_for
 from nodes.services.queueing import NodeBusy
@@ -39,18 +39,18 @@ C = TypeVar("C", bound=Candidate)
 
 
 @dataclass(slots=True)
-class Tried(Generic[C]):
+class AttemptResult(Generic[C]):
     """What became of some candidates: the workload once it is placed; else why there was no room, and those
     passed over since others were changing them.
     """
 
     made: Workload | None
-    refusals: list[Refusal]
+    refusals: list[Rejection]
     busy: list[C]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial(Generic[C]):
+class AttemptLoop(Generic[C]):
     """A request to place something. `action` is what its caller needs, judged anew under each lock; `reading`
     what is read of the locked node along with it.
     """
@@ -58,13 +58,13 @@ class Trial(Generic[C]):
     caller: Caller
     guard: IdempotencyGuard
     action: str
-    decide: Callable[[LockedNode, Caller, C], Workload | Refusal]
+    decide: Callable[[LockedNode, Caller, C], Workload | Rejection]
     reading: Reading = NOTHING
 
-    def first_pass(self, candidates: Iterable[C]) -> Tried[C]:
+    def first_pass(self, candidates: Iterable[C]) -> AttemptResult[C]:
         """Try the candidates in their order, passing over those that others are changing just now."""
         later = iter(candidates)
-        tried: Tried[C] = Tried(None, [], [])
+        tried: AttemptResult[C] = AttemptResult(None, [], [])
         first = list(islice(later, _AT_ONCE))
         while first:
             ids = [candidate.node_id for candidate in first]
@@ -86,7 +86,7 @@ class Trial(Generic[C]):
             tried.refusals.append(outcome)
         return tried
 
-    def second_pass(self, tried: Tried[C]) -> Tried[C]:
+    def second_pass(self, tried: AttemptResult[C]) -> AttemptResult[C]:
         """Try those that the first pass passed over, waiting for the lock of each, but for all of them no
         longer than for one.
 
@@ -111,7 +111,7 @@ class Trial(Generic[C]):
             raise busy
         return tried
 
-    def wait_for(self, candidate: C, *, seconds: float | None = None) -> Workload | Refusal | None:
+    def wait_for(self, candidate: C, *, seconds: float | None = None) -> Workload | Rejection | None:
         """Decide on one node, waiting for its lock, no longer than `seconds`; None when it is gone.
 
         Raises NodeBusy when the lock is not to be had in time.
@@ -129,7 +129,7 @@ class Trial(Generic[C]):
         except NotFound:
             return None
 
-    def _decided(self, held: LockedNode, caller: Caller, candidate: C) -> Workload | Refusal:
+    def _decided(self, held: LockedNode, caller: Caller, candidate: C) -> Workload | Rejection:
         caller.require(self.action)
         require_active(caller)
         outcome = self.decide(held, caller, candidate)
@@ -139,17 +139,17 @@ class Trial(Generic[C]):
 
 
 @dataclass(frozen=True, slots=True)
-class NamedNode:
+class TargetNode:
     """A node that a request names."""
 
     node_id: UUID
 
 
-def named_node(caller: Caller, node_id: str) -> NamedNode:
+def find_target_node(caller: Caller, node_id: str) -> TargetNode:
     """The node that a caller names, looked up without the lock, so that nobody without rights there can queue
     for it. One query, whether or not there is such a node. Raises Invalid UNKNOWN_NODE.
     """
     pk = parse_id(node_id)
-    if pk is None or not Node.objects.filter(may_name(caller, Now()), pk=pk).exists():
+    if pk is None or not Node.objects.filter(may_target_node(caller, Now()), pk=pk).exists():
         raise unknown_node()
-    return NamedNode(pk)
+    return TargetNode(pk)

@@ -11,7 +11,7 @@ from compute.services.billing.accounts import require_balance
 from compute.services.billing.prices import is_free
 from compute.services.lifecycle.evict import evict
 from compute.services.lifecycle.transitions import facts, move
-from compute.services.placement.decide import Refusal, Room, Wanted, find_room
+from compute.services.placement.decide import Placement, PlacementRequest, Rejection, decide
 from compute.services.placement.pod_admission import connect, refuse
 from compute.services.placement.workload_rows import insert, insert_run
 from nodes.models import HoldAudience, Node
@@ -23,7 +23,7 @@ from openrelay.core.ids import new_id
 from openrelay.identity.caller import Caller
 
 
-def may_name(caller: Caller, at: Moment) -> Q:
+def may_target_node(caller: Caller, at: Moment) -> Q:
     """The nodes that the caller may name: as owner, operator, or audience of a hold in term there."""
     if caller.is_operator:
         return Q()
@@ -53,7 +53,7 @@ def unknown_node() -> Invalid:
     )
 
 
-def place(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> Workload | Refusal:
+def place(held: LockedNode, caller: Caller, wanted: PlacementRequest, *, named: bool) -> Workload | Rejection:
     """Give the workload units of the locked node, preempting for them where that is the caller's right; or
     say why not.
 
@@ -61,11 +61,11 @@ def place(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> W
     more, or that was removed; Conflict INSUFFICIENT_BALANCE; what `start_again` raises for one that was
     placed before.
     """
-    refusal = refuse_named(held, caller) if named and wanted.again is None else None
+    refusal = reject_target(held, caller) if named and wanted.again is None else None
     if refusal is not None:
         return refusal
-    room = affordable_room(held, caller, wanted, named=named)
-    if isinstance(room, Refusal):
+    room = decide_affordable(held, caller, wanted, named=named)
+    if isinstance(room, Rejection):
         return room
     if wanted.again is not None:
         return start_again(held, caller, wanted.again, room)
@@ -76,7 +76,7 @@ def place(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> W
     return _write(held, caller, wanted, room, pk, named=named)
 
 
-def refuse_named(held: LockedNode, caller: Caller) -> Refusal | None:
+def reject_target(held: LockedNode, caller: Caller) -> Rejection | None:
     """Why nothing is placed now on the locked node that the caller names; None when it may be.
 
     Raises Invalid UNKNOWN_NODE where the caller has no rights, NODE_DECOMMISSIONED when the node was removed.
@@ -88,12 +88,14 @@ def refuse_named(held: LockedNode, caller: Caller) -> Refusal | None:
     if node.removed_at is not None:
         raise Invalid("The node was removed. Name another, or none.", code="NODE_DECOMMISSIONED")
     if pinned and node.topology_gen not in pinned:
-        return Refusal("the reservation that lets you name it needs review")
+        return Rejection("the reservation that lets you name it needs review")
     return None
 
 
-def affordable_room(held: LockedNode, caller: Caller, wanted: Wanted, *, named: bool) -> Room | Refusal:
-    """What `find_room` finds for the caller, who has to have something left to pay with.
+def decide_affordable(
+    held: LockedNode, caller: Caller, wanted: PlacementRequest, *, named: bool
+) -> Placement | Rejection:
+    """What `decide` finds for the caller, who has to have something left to pay with.
 
     A provider on its own node under its own reservation is not billed, so it is not known before what room
     there is. Raises Conflict INSUFFICIENT_BALANCE.
@@ -101,8 +103,8 @@ def affordable_room(held: LockedNode, caller: Caller, wanted: Wanted, *, named: 
     perhaps_free = named and _has_its_own(held, caller)
     if not perhaps_free:
         require_balance(caller)
-    room = find_room(held, caller.organization_id, wanted, named=named)
-    if perhaps_free and isinstance(room, Room):
+    room = decide(held, caller.organization_id, wanted, named=named)
+    if perhaps_free and isinstance(room, Placement):
         holds = [hold_id for _, hold_id in room.rights]
         if not is_free(caller.organization_id, held.node.organization_id, holds):
             require_balance(caller)
@@ -120,7 +122,7 @@ def _has_its_own(held: LockedNode, caller: Caller) -> bool:
     )
 
 
-def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room) -> Workload:
+def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Placement) -> Workload:
     """Give a stopped or failed workload that room on the locked node and have it deploy, by a new run.
 
     Raises Conflict INVALID_STATE when it is neither any more; Unavailable INSUFFICIENT_IP_CAPACITY for a pod
@@ -166,7 +168,7 @@ def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Room
     return workload
 
 
-def _preempt(held: LockedNode, caller: Caller, room: Room) -> None:
+def _preempt(held: LockedNode, caller: Caller, room: Placement) -> None:
     """End the spot workloads that the room costs."""
     if not room.choice.victims:
         return
@@ -175,7 +177,7 @@ def _preempt(held: LockedNode, caller: Caller, room: Room) -> None:
 
 
 def _write(
-    held: LockedNode, caller: Caller, wanted: Wanted, room: Room, pk: UUID, *, named: bool
+    held: LockedNode, caller: Caller, wanted: PlacementRequest, room: Placement, pk: UUID, *, named: bool
 ) -> Workload:
     node, at, given = held.node, held.at, room.given
     workload = Workload(
@@ -218,7 +220,7 @@ def created(caller: Caller, workload: Workload, **placed: Any) -> AuditEntry:
     )
 
 
-def _placed(node: Node, room: Room) -> dict[str, Any]:
+def _placed(node: Node, room: Placement) -> dict[str, Any]:
     """What the audit log shows of where it went."""
     return {
         "nodeId": str(node.pk),

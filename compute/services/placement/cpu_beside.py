@@ -9,25 +9,25 @@ from uuid import UUID
 
 from compute.domain import states
 from compute.domain.cpu_shares import Guest, Host, share_of, spare
-from compute.domain.host_usage import Left
-from compute.services.placement.snapshot import NodeFacts
+from compute.domain.host_usage import HostRemaining
+from compute.services.placement.snapshot import NodeSnapshot
 from nodes.models import GpuUnit
 
 
 def beside_cpu(
-    facts: NodeFacts,
-    left: Left,
+    facts: NodeSnapshot,
+    left: HostRemaining,
     organization_id: UUID,
     *,
     named: bool,
     chosen: Collection[UUID],
-    but: Collection[UUID],
-    without: UUID | None,
-) -> Left:
+    excluding_runs: Collection[UUID],
+    excluding_workload: UUID | None,
+) -> HostRemaining:
     """What is left for a workload of that organization on the units `chosen`: `left` itself where there is no
     VM without GPUs.
 
-    As if the runs in `but` were over, and the workload `without` not there. `named` as for placing.
+    The runs in `excluding_runs` count as over, and `excluding_workload` as not there. `named` as for placing.
     """
     on_units: dict[UUID, list[UUID]] = {}  # by run, the units it may be on
     for unit_id, rows in facts.occupancies.items():
@@ -46,10 +46,10 @@ def beside_cpu(
     guests = []
     disk_gb = facts.disk_gb
     for guest in facts.guests:
-        if guest.workload_id == without:
+        if guest.workload_id == excluding_workload:
             continue
         kept_gpus = sum(kept.get(unit_id, 0) for unit_id in on_units.get(guest.run_id, ()))
-        if guest.run_id in but:
+        if guest.run_id in excluding_runs:
             guests.append(Guest(0, 0, 0, kept_gpus))
             continue
         guests.append(Guest(guest.mem_mb or 0, guest.vcpu or 0, guest.disk_gb, kept_gpus))
@@ -67,10 +67,13 @@ def beside_cpu(
         disk_gb=disk_gb,
         guests=tuple(guests),
     )
-    unkept, each = spare(host).plus(facts.twice(but=but, without=without)), share_of(host)
+    unkept, each = (
+        spare(host).plus(facts.twice(excluding_runs=excluding_runs, excluding_workload=excluding_workload)),
+        share_of(host),
+    )
     # Whoever starts on reserved units has these units' own share, however short others are already.
     own = sum(unit.gpus for unit in for_sale if unit.held is not None and unit.id in chosen)
-    return Left(
+    return HostRemaining(
         ram_mb=_more(unkept.ram_mb, left.ram_mb, each.ram_budget_mb, own),
         vcpu=_more(unkept.vcpu, left.vcpu, each.vcpu, own),
         disk_gb=_more(unkept.disk_gb, left.disk_gb, each.disk_gb, own),

@@ -7,23 +7,25 @@ from compute.models import Run, Workload
 from compute.services.billing.accounts import require_balance
 from compute.services.billing.prices import size_rate
 from compute.services.lifecycle.transitions import move
-from compute.services.placement.commit import created, refuse_named
-from compute.services.placement.cpu_decide import CpuWanted, refuse_cpu
-from compute.services.placement.decide import Refusal
+from compute.services.placement.commit import created, reject_target
+from compute.services.placement.cpu_decide import CpuPlacementRequest, refuse_cpu
+from compute.services.placement.decide import Rejection
 from compute.services.placement.workload_rows import insert, insert_run
 from nodes.services.locking import LockedNode
 from openrelay.core.ids import new_id
 from openrelay.identity.caller import Caller
 
 
-def place_cpu(held: LockedNode, caller: Caller, wanted: CpuWanted, *, named: bool) -> Workload | Refusal:
+def place_cpu(
+    held: LockedNode, caller: Caller, wanted: CpuPlacementRequest, *, named: bool
+) -> Workload | Rejection:
     """Start the VM on the locked node, or say why not.
 
     Raises Invalid UNKNOWN_NODE or NODE_DECOMMISSIONED for a named node that the caller has no rights on any
     more, or that was removed; Conflict INSUFFICIENT_BALANCE, and INVALID_STATE for one that was placed before
     and is not stopped or failed any more.
     """
-    if named and (refusal := refuse_named(held, caller)) is not None:
+    if named and (refusal := reject_target(held, caller)) is not None:
         return refusal
     require_balance(caller)
     refusal = refuse_cpu(held, caller.organization_id, wanted, named=named)
@@ -61,7 +63,7 @@ def start_cpu_again(held: LockedNode, caller: Caller, workload: Workload) -> Wor
     return workload
 
 
-def _write(held: LockedNode, caller: Caller, wanted: CpuWanted, *, named: bool) -> Workload:
+def _write(held: LockedNode, caller: Caller, wanted: CpuPlacementRequest, *, named: bool) -> Workload:
     at, given = held.at, wanted.given
     workload = Workload(
         id=new_id(),

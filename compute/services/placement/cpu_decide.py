@@ -5,16 +5,16 @@ from uuid import UUID
 
 from compute.domain.cpu_shares import spare
 from compute.domain.host_shares import Shape
-from compute.domain.host_usage import Left
+from compute.domain.host_usage import HostRemaining
 from compute.models import Workload
 from compute.services.placement.cpu_hosts import hosts
-from compute.services.placement.decide import Refusal
+from compute.services.placement.decide import Rejection
 from nodes.models import Node
 from nodes.services.locking import LockedNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CpuWanted:
+class CpuPlacementRequest:
     """A VM without GPUs to place: `given` is what its size and disk come to.
 
     `details` has the fields of the workload that placement only hands on. `again` is a VM that was placed
@@ -31,9 +31,9 @@ class CpuWanted:
     details: dict[str, object] = field(default_factory=dict)
 
 
-def wanted_again(workload: Workload, *, disk_is_there: bool) -> CpuWanted:
+def wanted_again(workload: Workload, *, disk_is_there: bool) -> CpuPlacementRequest:
     """A VM that was placed before, as large as it was then."""
-    return CpuWanted(
+    return CpuPlacementRequest(
         name=workload.name,
         size=workload.resource_size,
         given=Shape(workload.guest_mem_mb, workload.guest_vcpu, workload.disk_size_gb),
@@ -43,7 +43,9 @@ def wanted_again(workload: Workload, *, disk_is_there: bool) -> CpuWanted:
     )
 
 
-def refuse_cpu(held: LockedNode, organization_id: UUID, wanted: CpuWanted, *, named: bool) -> Refusal | None:
+def refuse_cpu(
+    held: LockedNode, organization_id: UUID, wanted: CpuPlacementRequest, *, named: bool
+) -> Rejection | None:
     """Why the locked node has no room for the VM now; None when it has. Nothing is changed.
 
     `named` says that the request names the node: only so does it reach what is kept for reservations that
@@ -51,28 +53,28 @@ def refuse_cpu(held: LockedNode, organization_id: UUID, wanted: CpuWanted, *, na
     """
     node = held.node
     if node.removed_at is not None:
-        return Refusal("the node was removed")
+        return Rejection("the node was removed")
     if not node.takes_new_work:
-        return Refusal("the node takes no new work now")
+        return Rejection("the node takes no new work now")
     if not Node.objects.taking_new_work(held.at).filter(pk=node.pk).exists():
-        return Refusal("the node is offline")
+        return Rejection("the node is offline")
     if node.runtime != Node.Runtime.QEMU:
-        return Refusal("the node runs no VMs")
-    left = left_for_cpu(held, organization_id, named=named, without=wanted.again)
+        return Rejection("the node runs no VMs")
+    left = left_for_cpu(held, organization_id, named=named, excluding_workload=wanted.again)
     if short := left.lacks(wanted.given, disk_is_there=wanted.disk_is_there):
-        return Refusal(f"the node has too little {' and '.join(short)} to spare", host=True, short=short)
+        return Rejection(f"the node has too little {' and '.join(short)} to spare", host=True, short=short)
     return None
 
 
 def left_for_cpu(
-    held: LockedNode, organization_id: UUID, *, named: bool, without: Workload | None = None
-) -> Left:
-    """What the locked node has for VMs without GPUs, as if `without` were not there."""
+    held: LockedNode, organization_id: UUID, *, named: bool, excluding_workload: Workload | None = None
+) -> HostRemaining:
+    """What the locked node has for VMs without GPUs, as if `excluding_workload` were not there."""
     (host,) = hosts(
         [held.node.pk],
         organization_id,
         named=named,
         at=held.at,
-        without=without.pk if without is not None else None,
+        excluding_workload=excluding_workload.pk if excluding_workload is not None else None,
     )
     return spare(host)

@@ -80,11 +80,11 @@ def hosts(
     *,
     named: bool,
     at: datetime | None = None,
-    without: UUID | None = None,
+    excluding_workload: UUID | None = None,
 ) -> list[Host]:
     """Those nodes' hosts at `at` (now, when absent) as a VM without GPUs of that organization sees them.
 
-    As if the workload `without` were not there. One query.
+    As if the workload `excluding_workload` were not there. One query.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -94,7 +94,7 @@ def hosts(
                 "org": organization_id,
                 "named": named,
                 "beside": settings.CPU_VMS_BESIDE_FREE_GPUS,
-                "without": without,
+                "without": excluding_workload,
                 "at": at,
             },
         )

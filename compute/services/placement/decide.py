@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from compute.domain import states
-from compute.domain.eligibility import FREE, OWN, SPOT, Use, standing
+from compute.domain.eligibility import OWN, SPOT, UNUSED, UnitUsage, judge_unit
 from compute.domain.host_shares import VOLUME_GB, Shape, Share, pod_shape, shape, shape_again, share
-from compute.domain.host_usage import DISK, Left
+from compute.domain.host_usage import DISK, HostRemaining
 from compute.domain.selection import Choice, Option, choose
 from compute.models import Workload
-from compute.services.fleet.delta import News
+from compute.services.fleet.delta import FleetDelta
 from compute.services.fleet.pool_scan import RUNTIME_OF
 from compute.services.lifecycle.guest_telemetry import disk_used_gb
 from compute.services.placement.cpu_beside import beside_cpu
-from compute.services.placement.snapshot import NodeFacts, NodeUnit, node_facts
+from compute.services.placement.snapshot import NodeSnapshot, SnapshotUnit, read_snapshot
 from nodes.models import GpuModel, GpuUnit, Node
 from nodes.services.locking import LockedNode
 
@@ -23,10 +23,10 @@ _TRIED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PlacementRequest:
     """A workload to place: what is asked for, resolved. Sizes are MiB and GB; None is what the node gives.
 
-    `keys` are SSH keys, `sold` the GPU models that the pool may give, for they are sold at the tier. `news`
+    `keys` are SSH keys, `sold` the GPU models that the pool may give, for they are sold at the tier. `delta`
     is what was just told of the pool, if it was asked. `details` has the fields of the workload that
     placement only hands on. `again` is a workload that was placed before, and `disk_is_there` says that its
     disk is on the very node.
@@ -37,7 +37,7 @@ class Wanted:
     tier: str
     keys: tuple[UUID, ...] = ()
     sold: tuple[UUID, ...] = ()
-    news: News | None = None
+    delta: FleetDelta | None = None
     model_id: UUID | None = None
     guest_mem_mb: int | None = None
     disk_gb: int | None = None
@@ -54,7 +54,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """Why a node had no room. `largest` is the most GPUs of one model that were there for it, `fits` the
     largest count that there was room for, on a node that was named; `short` what of the host there was too
     little of.
@@ -70,7 +70,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Placement:
     """Room found: the units, of which model, and whom they cost; what of the host, and the runs that are to
     be gone first.
     """
@@ -87,7 +87,9 @@ class Room:
         return [(option.unit_id, option.hold_id) for option in self.choice.options]
 
 
-def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named: bool) -> Room | Refusal:
+def decide(
+    held: LockedNode, organization_id: UUID, wanted: PlacementRequest, *, named: bool
+) -> Placement | Rejection:
     """The room that the locked node has for the workload now, by the rights of that organization; or why not.
 
     Nothing is changed. `named` says that the request names the node: only so does it reach what is reserved
@@ -95,60 +97,74 @@ def find_room(held: LockedNode, organization_id: UUID, wanted: Wanted, *, named:
     """
     node = held.node
     if node.removed_at is not None:
-        return Refusal("the node was removed")
+        return Rejection("the node was removed")
     if not node.takes_new_work:
-        return Refusal("the node takes no new work now")
+        return Rejection("the node takes no new work now")
     if node.runtime != RUNTIME_OF[wanted.alloc_class]:
-        return Refusal(f"the node runs no {'pods' if wanted.pod else 'VMs'}")
-    without = wanted.again.pk if wanted.again else None
-    facts = node_facts(held, organization_id, wanted.tier, without=without)
+        return Rejection(f"the node runs no {'pods' if wanted.pod else 'VMs'}")
+    excluding_workload = wanted.again.pk if wanted.again else None
+    facts = read_snapshot(held, organization_id, wanted.tier, excluding_workload=excluding_workload)
     if not facts.heard:
-        return Refusal("the node is offline")
-    return room_among(facts, facts.uses(), organization_id, wanted, named=named)
+        return Rejection("the node is offline")
+    return decide_from_snapshot(facts, facts.uses(), organization_id, wanted, named=named)
 
 
-def room_among(
-    facts: NodeFacts, uses: Mapping[UUID, Use], organization_id: UUID, wanted: Wanted, *, named: bool
-) -> Room | Refusal:
+def decide_from_snapshot(
+    facts: NodeSnapshot,
+    uses: Mapping[UUID, UnitUsage],
+    organization_id: UUID,
+    wanted: PlacementRequest,
+    *,
+    named: bool,
+) -> Placement | Rejection:
     """The same for a node that takes such work, if `uses` were what is on its units."""
     options = options_for(facts.units, uses, organization_id, wanted, named=named)
     found = _find(facts, options, organization_id, wanted, named=named)
-    if isinstance(found, Refusal) and named:
+    if isinstance(found, Rejection) and named:
         return replace(found, fits=_fits(facts, options, organization_id, wanted))
     return found
 
 
 def _find(
-    facts: NodeFacts, options: Sequence[Option], organization_id: UUID, wanted: Wanted, *, named: bool
-) -> Room | Refusal:
+    facts: NodeSnapshot,
+    options: Sequence[Option],
+    organization_id: UUID,
+    wanted: PlacementRequest,
+    *,
+    named: bool,
+) -> Placement | Rejection:
     """The room on some of the options, or why there is none."""
     refusal = None
     left = list(options)
     # Of another model the host may have enough, where it has not of the first.
     while (choice := choose(left, wanted.gpu_count)) is not None:
         found = _room_for(facts, choice, organization_id, wanted, named=named)
-        if isinstance(found, Room):
+        if isinstance(found, Placement):
             return found
         refusal = refusal or found
         left = [option for option in left if option.model_id != choice.model_id]
-    return refusal or Refusal("the node has no such number of free GPUs that you may have", largest(options))
+    return refusal or Rejection(
+        "the node has no such number of free GPUs that you may have", largest(options)
+    )
 
 
-def _fits(facts: NodeFacts, options: Sequence[Option], organization_id: UUID, wanted: Wanted) -> int:
+def _fits(
+    facts: NodeSnapshot, options: Sequence[Option], organization_id: UUID, wanted: PlacementRequest
+) -> int:
     """The largest GPU count at which the request, else as it is, has room on the named node; 0 for none."""
     # On a host that has too little for very many, the largest of these are not all tried.
     for count in range(largest(options), max(0, largest(options) - _TRIED), -1):
         other = replace(wanted, gpu_count=count)
-        if isinstance(_find(facts, options, organization_id, other, named=True), Room):
+        if isinstance(_find(facts, options, organization_id, other, named=True), Placement):
             return count
     return 0
 
 
 def _room_for(
-    facts: NodeFacts, choice: Choice, organization_id: UUID, wanted: Wanted, *, named: bool
-) -> Room | Refusal:
+    facts: NodeSnapshot, choice: Choice, organization_id: UUID, wanted: PlacementRequest, *, named: bool
+) -> Placement | Rejection:
     """The room on those units, or what of the host there is too little of."""
-    without = wanted.again.pk if wanted.again else None
+    excluding_workload = wanted.again.pk if wanted.again else None
     # Runs that may still be on the chosen units: the guest starts only once they are gone.
     there_first = frozenset(
         row.run_id for option in choice.options for row in facts.occupancies.get(option.unit_id, ())
@@ -159,15 +175,15 @@ def _room_for(
     facts = replace(facts, disk_gb=facts.disk_gb - sum(freed.values()))
     left = beside_cpu(
         facts,
-        facts.left(but=there_first, without=without),
+        facts.left(excluding_runs=there_first, excluding_workload=excluding_workload),
         organization_id,
         named=named,
         chosen={option.unit_id for option in choice.options},
-        but=there_first,
-        without=without,
+        excluding_runs=there_first,
+        excluding_workload=excluding_workload,
     )
     given = _shape(facts.held.node, facts.units, model, wanted, left)
-    if isinstance(given, Refusal) and DISK in given.short and left.disk_free_gb is not None:
+    if isinstance(given, Rejection) and DISK in given.short and left.disk_free_gb is not None:
         # And what it has written there, as its node told; asked only where that could matter.
         leaving = [
             row.run_id
@@ -177,29 +193,29 @@ def _room_for(
         ]
         left = replace(left, disk_free_gb=left.disk_free_gb + disk_used_gb(leaving))
         given = _shape(facts.held.node, facts.units, model, wanted, left)
-    if isinstance(given, Refusal):
+    if isinstance(given, Rejection):
         return given
     each = facts.cents.get(choice.model_id)
-    return Room(choice, model, given, there_first, None if each is None else each * wanted.gpu_count)
+    return Placement(choice, model, given, there_first, None if each is None else each * wanted.gpu_count)
 
 
 def options_for(
-    units: Sequence[NodeUnit],
-    uses: Mapping[UUID, Use],
+    units: Sequence[SnapshotUnit],
+    uses: Mapping[UUID, UnitUsage],
     organization_id: UUID,
-    wanted: Wanted,
+    wanted: PlacementRequest,
     *,
     named: bool,
 ) -> list[Option]:
-    """The units of a node that the request may have, by the table in `eligibility.standing`."""
+    """The units of a node that the request may have, by the table in `eligibility.judge_unit`."""
     options = []
     for unit in units:
         if unit.alloc_class != wanted.alloc_class:
             continue
         if wanted.model_id not in (None, unit.model.pk):
             continue
-        use = uses.get(unit.id, FREE)
-        stands = standing(unit, use, organization_id=organization_id, tier=wanted.tier, named=named)
+        use = uses.get(unit.id, UNUSED)
+        stands = judge_unit(unit, use, organization_id=organization_id, tier=wanted.tier, named=named)
         if stands is not None:
             options.append(
                 Option(
@@ -224,7 +240,7 @@ def largest(options: Sequence[Option]) -> int:
     return max(totals.values(), default=0)
 
 
-def share_of(node: Node, units: Sequence[NodeUnit], alloc_class: str = GpuUnit.VFIO_GROUP) -> Share:
+def share_of(node: Node, units: Sequence[SnapshotUnit], alloc_class: str = GpuUnit.VFIO_GROUP) -> Share:
     """What one GPU of the node brings with it of the host."""
     return share(
         gpus=_gpus(units, alloc_class),
@@ -234,11 +250,11 @@ def share_of(node: Node, units: Sequence[NodeUnit], alloc_class: str = GpuUnit.V
     )
 
 
-def _gpus(units: Sequence[NodeUnit], alloc_class: str) -> int:
+def _gpus(units: Sequence[SnapshotUnit], alloc_class: str) -> int:
     return sum(unit.gpus for unit in units if unit.for_sale and unit.alloc_class == alloc_class)
 
 
-def shape_for(wanted: Wanted, each: Share, *, vram_gb: int, node_gpus: int) -> Shape | None:
+def shape_for(wanted: PlacementRequest, each: Share, *, vram_gb: int, node_gpus: int) -> Shape | None:
     """What the workload is given on a node of that share and so many GPUs; None when it asks for more."""
     again = wanted.again
     if wanted.pod:
@@ -269,14 +285,14 @@ def shape_for(wanted: Wanted, each: Share, *, vram_gb: int, node_gpus: int) -> S
 
 
 def _shape(
-    node: Node, units: Sequence[NodeUnit], model: GpuModel, wanted: Wanted, left: Left
-) -> Shape | Refusal:
+    node: Node, units: Sequence[SnapshotUnit], model: GpuModel, wanted: PlacementRequest, left: HostRemaining
+) -> Shape | Rejection:
     """What the workload is given of the host, or why it cannot be."""
     each = share_of(node, units, wanted.alloc_class)
     node_gpus = _gpus(units, wanted.alloc_class)
     given = shape_for(wanted, each, vram_gb=model.vram_gb, node_gpus=node_gpus)
     if given is None:
-        return Refusal(
+        return Rejection(
             "it asks for more memory or disk than these GPUs come with on the node",
             shape=True,
             short=("RAM",),
@@ -286,7 +302,7 @@ def _shape(
     if "CPU" in lacks and node.cpu_cores and node.cpu_cores < node_gpus:
         lacks = tuple(name for name in lacks if name != "CPU")
     if lacks:
-        return Refusal(
+        return Rejection(
             "the node has the GPUs, but not the memory or disk to go with them", host=True, short=lacks
         )
     return given

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from compute.domain.host_usage import CPU, Left
+from compute.domain.host_usage import CPU, HostRemaining
 from compute.models import Tier
 from compute.services.fleet import pool_scan
 from compute.services.fleet.availability import availability
 from compute.services.fleet.node_survey import Figures, NodeShape, read, survey_nodes
 from compute.services.fleet.pod_counts import most_gpus
-from compute.services.placement.decide import Wanted, shape_for
+from compute.services.placement.decide import PlacementRequest, shape_for
 from nodes.models import GpuModel
 
 # Of more nodes than so many of a region, those with the most open GPUs are looked at.
@@ -18,7 +18,7 @@ _AT_MOST = 1000
 
 
 def largest_in_pool(
-    organization_id: UUID, wanted: Wanted, *, among: Sequence[pool_scan.Alike] | None = None
+    organization_id: UUID, wanted: PlacementRequest, *, among: Sequence[pool_scan.NodeGroup] | None = None
 ) -> int:
     """The largest GPU count at which that organization's request, else as it is, would fit in the public pool
     now; 0 for none. On nodes `among` those only, where they are given.
@@ -39,7 +39,9 @@ def _everywhere(organization_id: UUID) -> Iterator[tuple[GpuModel, NodeShape]]:
         yield from ((row.model, offer.shape) for offer in row.offers)
 
 
-def _there(organization_id: UUID, among: Iterable[pool_scan.Alike]) -> Iterator[tuple[GpuModel, NodeShape]]:
+def _there(
+    organization_id: UUID, among: Iterable[pool_scan.NodeGroup]
+) -> Iterator[tuple[GpuModel, NodeShape]]:
     ids: list[UUID] = []
     for alike in sorted(among, key=lambda alike: alike.free, reverse=True):
         ids += alike.node_ids[: _AT_MOST - len(ids)]
@@ -48,7 +50,7 @@ def _there(organization_id: UUID, among: Iterable[pool_scan.Alike]) -> Iterator[
     yield from ((models[row.model_id], read(row.shape)) for row in surveyed)
 
 
-def _most(model: GpuModel, shape: NodeShape, wanted: Wanted, known: int) -> int:
+def _most(model: GpuModel, shape: NodeShape, wanted: PlacementRequest, known: int) -> int:
     """The largest count, above what is `known` to fit, that the node could start so; 0 for none."""
     on_market = shape.spot_sizes if wanted.tier == Tier.SPOT else ()
     if sum(shape.open) + sum(on_market) <= known:
@@ -60,7 +62,7 @@ def _most(model: GpuModel, shape: NodeShape, wanted: Wanted, known: int) -> int:
         given = shape_for(other, shape.share, vram_gb=model.vram_gb, node_gpus=sum(shape.possible))
         if given is None:
             continue
-        lacks = Left(left.ram_mb, left.vcpu, left.disk_gb, shape.disk_free_gb).lacks(given)
+        lacks = HostRemaining(left.ram_mb, left.vcpu, left.disk_gb, shape.disk_free_gb).lacks(given)
         if not lacks or (lacks == (CPU,) and shape.shared_cpus):
             return count
     return 0

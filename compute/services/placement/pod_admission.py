@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import Exists
 
 from compute.models import Run, Workload
-from compute.services.placement.decide import Refusal
+from compute.services.placement.decide import Rejection
 from nodes.levels import AMD_GRANT, INFINIBAND
 from nodes.models import GpuModel, Node
 from nodes.services.fabrics import give_back, lease
@@ -31,17 +31,17 @@ def granting(organization_id: UUID, model_ids: Collection[UUID]) -> dict[UUID, i
     }
 
 
-def refuse(held: LockedNode, organization_id: UUID, model_id: UUID, pod_id: UUID) -> Refusal | None:
+def refuse(held: LockedNode, organization_id: UUID, model_id: UUID, pod_id: UUID) -> Rejection | None:
     """Why the locked node cannot take a new pod of that organization with GPUs of that model; None when it
     can, and then the pod has its address.
     """
     level = level_of(held.node)
     if level < AMD_GRANT and GpuModel.objects.filter(pk=model_id, manufacturer__iexact=AMD).exists():
-        return Refusal("the node's agent cannot give AMD GPUs to pods")
+        return Rejection("the node's agent cannot give AMD GPUs to pods")
     if level < INFINIBAND and on_infiniband(organization_id):
-        return Refusal("the node's agent cannot give pods InfiniBand")
+        return Rejection("the node's agent cannot give pods InfiniBand")
     if not connect(held, organization_id, pod_id):
-        return Refusal("the node's InfiniBand fabric has no free address", addresses=True)
+        return Rejection("the node's InfiniBand fabric has no free address", addresses=True)
     return None
 
 

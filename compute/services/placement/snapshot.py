@@ -12,8 +12,8 @@ from uuid import UUID
 
 from django.conf import settings
 
-from compute.domain.eligibility import SPOT, Use
-from compute.domain.host_usage import Amount, Guest, Left, counted_twice, left
+from compute.domain.eligibility import SPOT, UnitUsage
+from compute.domain.host_usage import Amount, Guest, HostRemaining, counted_twice, left
 from nodes.models import GpuModel
 from nodes.models.gpu_unit import RESERVABLE_CLASSES
 from nodes.services.locking import LOCKED_NODE, LockedNode
@@ -35,7 +35,7 @@ _SQL = f"""(
 _MODEL = ("id", "name", "manufacturer", "vram_gb")
 
 
-class NodeUnit(NamedTuple):
+class SnapshotUnit(NamedTuple):
     """One unit that the node has or had, with its hold if it is in one; `failed` has addresses of GPUs."""
 
     id: UUID
@@ -51,63 +51,77 @@ class NodeUnit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeSnapshot:
     """A node at one moment. Claims are by unit, occupancies too, the earliest first."""
 
     held: LockedNode
     heard: bool  # from, within the grace
-    units: tuple[NodeUnit, ...]  # by address
+    units: tuple[SnapshotUnit, ...]  # by address
     guests: tuple[Guest, ...]
     claims: dict[UUID, Guest]
     occupancies: dict[UUID, tuple[Guest, ...]]
     disk_gb: int  # of the disks of workloads that are not terminated
     cents: dict[UUID, int]  # of an hour of one GPU, by model, where it is sold
 
-    def uses(self, *, but: UUID | None = None) -> dict[UUID, Use]:
-        """What is on each used unit, as if the workload `but` were not there."""
+    def uses(self, *, excluding_runs: UUID | None = None) -> dict[UUID, UnitUsage]:
+        """What is on each used unit, as if the workload `excluding_runs` were not there."""
         found = {
-            unit_id: Use(occupied=True)
+            unit_id: UnitUsage(occupied=True)
             for unit_id, guests in self.occupancies.items()
-            if any(guest.workload_id != but for guest in guests)
+            if any(guest.workload_id != excluding_runs for guest in guests)
         }
         for unit_id, guest in self.claims.items():
-            if guest.workload_id != but:
-                found[unit_id] = Use(unit_id in found, guest.workload_id, guest.tier, guest.since)
+            if guest.workload_id != excluding_runs:
+                found[unit_id] = UnitUsage(unit_id in found, guest.workload_id, guest.tier, guest.since)
         return found
 
-    def left(self, *, but: Collection[UUID] = (), without: UUID | None = None) -> Left:
-        """What the host has left, as if the runs in `but` were over and the workload `without` not there."""
-        counted = left(self.held.node, self.guests, self.disk_gb, but=but, without=without)
-        return counted.plus(self.twice(but=but, without=without))
+    def left(
+        self, *, excluding_runs: Collection[UUID] = (), excluding_workload: UUID | None = None
+    ) -> HostRemaining:
+        """What the host has left. `excluding_runs` count as over, `excluding_workload` as absent."""
+        counted = left(
+            self.held.node,
+            self.guests,
+            self.disk_gb,
+            excluding_runs=excluding_runs,
+            excluding_workload=excluding_workload,
+        )
+        return counted.plus(self.twice(excluding_runs=excluding_runs, excluding_workload=excluding_workload))
 
-    def twice(self, *, but: Collection[UUID] = (), without: UUID | None = None) -> Amount:
+    def twice(
+        self, *, excluding_runs: Collection[UUID] = (), excluding_workload: UUID | None = None
+    ) -> Amount:
         """What `counted_twice` finds among the guests."""
         queues = [guests for guests in self.occupancies.values() if len(guests) > 1]
-        return counted_twice(queues, but=but, without=without) if queues else Amount()
+        return (
+            counted_twice(queues, excluding_runs=excluding_runs, excluding_workload=excluding_workload)
+            if queues
+            else Amount()
+        )
 
 
-def reading(organization_id: UUID, tier: str, *, without: UUID | None = None) -> Reading:
-    """What `node_facts` is made of, to be read with the rights under a node's lock.
+def reading(organization_id: UUID, tier: str, *, excluding_workload: UUID | None = None) -> Reading:
+    """What `read_snapshot` is made of, to be read with the rights under a node's lock.
 
-    The disk of the workload `without` is left out; prices are for that organization and tier.
+    The disk of the workload `excluding_workload` is left out; prices are for that organization and tier.
     """
-    return Reading(_SQL.format(node=LOCKED_NODE), (organization_id, tier, without))
+    return Reading(_SQL.format(node=LOCKED_NODE), (organization_id, tier, excluding_workload))
 
 
-def node_facts(
-    held: LockedNode, organization_id: UUID, tier: str, *, without: UUID | None = None
-) -> NodeFacts:
+def read_snapshot(
+    held: LockedNode, organization_id: UUID, tier: str, *, excluding_workload: UUID | None = None
+) -> NodeSnapshot:
     """The locked node's facts: of what was read with its lock, or else read now; see `reading`."""
     if held.read is not None:
         return _facts(held, held.read)
     # By its id: the transaction may have locked another since.
     ((found,),) = query(
-        f"SELECT {_SQL.format(node='%s::uuid')}", (organization_id, tier, held.node.pk, without)
+        f"SELECT {_SQL.format(node='%s::uuid')}", (organization_id, tier, held.node.pk, excluding_workload)
     )
     return _facts(held, found)
 
 
-def _facts(held: LockedNode, read: list[Any]) -> NodeFacts:
+def _facts(held: LockedNode, read: list[Any]) -> NodeSnapshot:
     heard, units, failed, holds, models, guests, claims, occupancies, disk_gb, cents = read
     known = {row[0]: _model(*row) for row in models or ()}
     there = {row[0]: _guest(row) for row in guests or ()}
@@ -120,7 +134,7 @@ def _facts(held: LockedNode, read: list[Any]) -> NodeFacts:
     for unit_id, run_id in occupancies or ():
         guest = there.get(run_id) or _nobody(run_id)
         on_units[ids[unit_id]] = (*on_units.get(ids[unit_id], ()), guest)
-    return NodeFacts(
+    return NodeSnapshot(
         held=held,
         heard=heard,
         units=tuple(
@@ -158,11 +172,11 @@ def _nobody(run_id: str) -> Guest:
 
 def _unit(
     row: list[Any], unit_id: UUID, model: GpuModel, failed: tuple[str, ...], held: Held | None
-) -> NodeUnit:
+) -> SnapshotUnit:
     _, address, alloc_class, _, gpus, sellable, gone = row
     for_sale = sellable and not gone
     usable = for_sale and not failed and alloc_class in RESERVABLE_CLASSES
-    return NodeUnit(unit_id, address, alloc_class, model, gpus, for_sale, gone, usable, failed, held)
+    return SnapshotUnit(unit_id, address, alloc_class, model, gpus, for_sale, gone, usable, failed, held)
 
 
 def _held(held: LockedNode, row: list[Any]) -> Held:

@@ -10,10 +10,10 @@ from compute.domain.host_shares import DISK_GB, Shape
 from compute.models import ResourceSize, Workload
 from compute.services.access.ssh_keys import keys_of, named_keys
 from compute.services.billing.accounts import account_of, require_means
-from compute.services.placement.attempts import NamedNode, Trial, Tried, named_node
+from compute.services.placement.attempts import AttemptLoop, AttemptResult, TargetNode, find_target_node
 from compute.services.placement.commit import unknown_node
 from compute.services.placement.cpu_commit import place_cpu
-from compute.services.placement.cpu_decide import CpuWanted
+from compute.services.placement.cpu_decide import CpuPlacementRequest
 from compute.services.placement.cpu_hosts import could_ever, pages
 from compute.services.requests.regions import regions_of, require_one_place
 from compute.services.requests.templates import default_template, starts_from, template_for
@@ -45,7 +45,7 @@ def create_cpu_vm(*, caller: Caller, request: "VmRequest", guard: IdempotencyGua
     )
 
 
-def _resolve(caller: Caller, request: "VmRequest") -> CpuWanted:
+def _resolve(caller: Caller, request: "VmRequest") -> CpuPlacementRequest:
     """The request with its ids looked up. Raises Invalid for what cannot be, whatever the fleet."""
     if request.resource_size is None:
         raise Invalid(f"Give gpuCount, 1 or more, or a resourceSize without GPUs: {_sizes()}.")
@@ -71,7 +71,7 @@ def _resolve(caller: Caller, request: "VmRequest") -> CpuWanted:
     )
     if request.node_id is None:
         require_means(account)
-    return CpuWanted(
+    return CpuPlacementRequest(
         name=request.name,
         size=size.slug,
         given=Shape(size.ram_mb, size.vcpu, request.disk_size_gb or DISK_GB),
@@ -91,10 +91,12 @@ def _sizes() -> str:
     return ", ".join(ResourceSize.objects.values_list("slug", flat=True)) or "there is none"
 
 
-def _on_named_node(caller: Caller, node_id: str, wanted: CpuWanted, guard: IdempotencyGuard) -> Workload:
+def _on_named_node(
+    caller: Caller, node_id: str, wanted: CpuPlacementRequest, guard: IdempotencyGuard
+) -> Workload:
     """Place on that node, waiting for its lock, or raise."""
-    named = named_node(caller, node_id)
-    trial: Trial[NamedNode] = Trial(
+    named = find_target_node(caller, node_id)
+    trial: AttemptLoop[TargetNode] = AttemptLoop(
         caller, guard, _action(wanted), lambda held, now, _: place_cpu(held, now, wanted, named=True)
     )
     outcome = trial.wait_for(named)
@@ -112,7 +114,7 @@ def _on_named_node(caller: Caller, node_id: str, wanted: CpuWanted, guard: Idemp
 
 def cpu_in_the_pool(
     caller: Caller,
-    wanted: CpuWanted,
+    wanted: CpuPlacementRequest,
     guard: IdempotencyGuard = NO_GUARD,
     *,
     regions: Sequence[str] = (),
@@ -124,7 +126,7 @@ def cpu_in_the_pool(
     lock, in a transaction of its own.
     """
     preferred = sorted(regions_of(regions))
-    trial: Trial[Host] = Trial(
+    trial: AttemptLoop[Host] = AttemptLoop(
         caller, guard, _action(wanted), lambda held, now, _: place_cpu(held, now, wanted, named=False)
     )
     busy: list[Host] = []
@@ -133,7 +135,7 @@ def cpu_in_the_pool(
         if tried.made is not None:
             return tried.made
         busy += tried.busy
-    tried = trial.second_pass(Tried(None, [], busy))
+    tried = trial.second_pass(AttemptResult(None, [], busy))
     if tried.made is not None:
         return tried.made
     if not could_ever(wanted.given, regions=() if fallback else preferred):
@@ -146,7 +148,7 @@ def cpu_in_the_pool(
 
 
 def _fitting(
-    caller: Caller, wanted: CpuWanted, preferred: Sequence[str], *, fallback: bool
+    caller: Caller, wanted: CpuPlacementRequest, preferred: Sequence[str], *, fallback: bool
 ) -> Iterator[list[Host]]:
     """Hosts of the pool with room for it, page by page, the best of each first; preferred regions before
     others.
@@ -158,11 +160,11 @@ def _fitting(
             yield fitting
 
 
-def _action(wanted: CpuWanted) -> str:
+def _action(wanted: CpuPlacementRequest) -> str:
     return "compute.operate" if wanted.again else "compute.create"
 
 
-def _too_large(wanted: CpuWanted, where: str) -> ApiError:
+def _too_large(wanted: CpuPlacementRequest, where: str) -> ApiError:
     return Invalid(
         f"A VM of size {wanted.size} with a disk of {wanted.given.disk_gb} GB is larger than {where}. Ask "
         "for less.",

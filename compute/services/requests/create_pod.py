@@ -11,7 +11,7 @@ from compute.models import Tier, Workload
 from compute.services.access.ssh_keys import keys_of, named_keys
 from compute.services.billing.accounts import account_of, require_means
 from compute.services.billing.prices import sold_at
-from compute.services.placement.decide import Wanted
+from compute.services.placement.decide import PlacementRequest
 from compute.services.requests.create_vm import VmRequest, in_the_pool, model_of
 from nodes.models import GpuUnit
 from openrelay.core import shared_connection
@@ -66,7 +66,7 @@ def create_pod(*, caller: Caller, request: PodRequest, guard: IdempotencyGuard =
         sold_at(Tier.COMMUNITY, model_id),
     )
     require_means(account)
-    wanted = Wanted(
+    wanted = PlacementRequest(
         name=name,
         gpu_count=request.gpu_count,
         tier=Tier.COMMUNITY,

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from compute.domain.host_shares import largest_guest_mb
-from compute.domain.selection import counts, sums
+from compute.domain.selection import list_totals, reachable_totals
 from compute.models import Tier, Workload
 from compute.services.access.ssh_keys import keys_of, named_keys
 from compute.services.billing.accounts import account_of, require_means
 from compute.services.billing.prices import sold_at
 from compute.services.fleet import pool_scan
-from compute.services.fleet.delta import ask_along
+from compute.services.fleet.delta import read_with_delta
 from compute.services.fleet.ranking import best_fits
-from compute.services.placement.attempts import NamedNode, Trial, named_node
+from compute.services.placement.attempts import AttemptLoop, TargetNode, find_target_node
 from compute.services.placement.commit import place, unknown_node
-from compute.services.placement.decide import Refusal, Wanted, shape_for
+from compute.services.placement.decide import PlacementRequest, Rejection, shape_for
 from compute.services.placement.largest_fit import largest_in_pool
 from compute.services.placement.pod_admission import granting
 from compute.services.placement.snapshot import reading
@@ -76,7 +76,7 @@ def create_vm(*, caller: Caller, request: VmRequest, guard: IdempotencyGuard = N
     return in_the_pool(caller, request, wanted, guard)
 
 
-def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
+def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> PlacementRequest:
     """The request with its ids looked up. Raises Invalid for what cannot be, whatever the fleet."""
     if request.resource_size is not None:
         raise Invalid(
@@ -95,7 +95,7 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
     )
     org = caller.organization_id
     # What is news of the pool comes with the rest, whether or not it will be needed.
-    (account, keys, sold, default), news = ask_along(
+    (account, keys, sold, default), delta = read_with_delta(
         org,
         request.tier,
         account_of(org),
@@ -106,13 +106,13 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> Wanted:
     # On a node that it names it may have what it is not billed for.
     if request.node_id is None:
         require_means(account)
-    return Wanted(
+    return PlacementRequest(
         name=request.name,
         gpu_count=gpu_count,
         tier=request.tier,
         keys=named_keys(request.ssh_key_ids, keys),
         sold=tuple(sold),
-        news=news,
+        delta=delta,
         model_id=model_id,
         guest_mem_mb=request.guest_mem_mb,
         disk_gb=request.disk_size_gb,
@@ -135,10 +135,12 @@ def model_of(gpu_model_id: str | None) -> UUID | None:
     return model_id
 
 
-def _on_named_node(caller: Caller, node_id: str, wanted: Wanted, guard: IdempotencyGuard) -> Workload:
+def _on_named_node(
+    caller: Caller, node_id: str, wanted: PlacementRequest, guard: IdempotencyGuard
+) -> Workload:
     """Place on that node, waiting for its lock, or raise."""
-    named = named_node(caller, node_id)
-    trial: Trial[NamedNode] = Trial(
+    named = find_target_node(caller, node_id)
+    trial: AttemptLoop[TargetNode] = AttemptLoop(
         caller,
         guard,
         _action(wanted),
@@ -158,7 +160,7 @@ def _on_named_node(caller: Caller, node_id: str, wanted: Wanted, guard: Idempote
 
 
 def in_the_pool(
-    caller: Caller, request: VmRequest, wanted: Wanted, guard: IdempotencyGuard = NO_GUARD
+    caller: Caller, request: VmRequest, wanted: PlacementRequest, guard: IdempotencyGuard = NO_GUARD
 ) -> Workload:
     """Place on the best fit of the public pool, or raise what `create_vm` does.
 
@@ -168,7 +170,7 @@ def in_the_pool(
     regions = regions_of(request.preferred_regions)
     if wanted.model_id is not None and not wanted.sold:
         raise Invalid(f"That GPU model is not sold at tier {wanted.tier}. Ask for another of either.")
-    trial: Trial[pool_scan.Candidate] = Trial(
+    trial: AttemptLoop[pool_scan.Candidate] = AttemptLoop(
         caller,
         guard,
         _action(wanted),
@@ -176,7 +178,7 @@ def in_the_pool(
         _facts_for(caller, wanted),
     )
     if not wanted.pod:
-        news = wanted.news
+        delta = wanted.delta
         for where in (regions, frozenset[str]()) if regions and request.allow_fallback else (regions,):
             fits = best_fits(
                 organization_id=caller.organization_id,
@@ -184,11 +186,11 @@ def in_the_pool(
                 gpu_count=wanted.gpu_count,
                 model_ids=wanted.sold,
                 regions=where,
-                news=news,
+                delta=delta,
             )
             if (made := trial.first_pass(fits.candidates).made) is not None:
                 return made
-            news = None
+            delta = None
             # Others of the region may have room where its best fits are busy: those below, before elsewhere.
             if fits.candidates:
                 break
@@ -216,9 +218,9 @@ def in_the_pool(
 def _no_room(
     caller: Caller,
     request: VmRequest,
-    wanted: Wanted,
-    refusals: Sequence[Refusal],
-    among: Sequence[pool_scan.Alike] | None = None,
+    wanted: PlacementRequest,
+    refusals: Sequence[Rejection],
+    among: Sequence[pool_scan.NodeGroup] | None = None,
 ) -> ApiError:
     if (never := _never(_hardware(caller, request, wanted), wanted)) is not None:
         return never
@@ -226,33 +228,33 @@ def _no_room(
     return _refused(refusals, wanted, "There is no room in the public pool now.", most)
 
 
-def _hardware(caller: Caller, request: VmRequest, wanted: Wanted) -> list[pool_scan.Hardware]:
+def _hardware(caller: Caller, request: VmRequest, wanted: PlacementRequest) -> list[pool_scan.Hardware]:
     """What nodes of the pool could ever give the caller's organization."""
     regions = () if request.allow_fallback else request.preferred_regions
     found = pool_scan.hardware(caller.organization_id, alloc_class=wanted.alloc_class, regions=regions)
     return _of_model(found, wanted)
 
 
-def _facts_for(caller: Caller, wanted: Wanted) -> Reading:
+def _facts_for(caller: Caller, wanted: PlacementRequest) -> Reading:
     """What to read with the lock of a node: all that placing there goes by."""
-    without = wanted.again.pk if wanted.again else None
-    return reading(caller.organization_id, wanted.tier, without=without)
+    excluding_workload = wanted.again.pk if wanted.again else None
+    return reading(caller.organization_id, wanted.tier, excluding_workload=excluding_workload)
 
 
-def _action(wanted: Wanted) -> str:
+def _action(wanted: PlacementRequest) -> str:
     return "compute.operate" if wanted.again else "compute.create"
 
 
-def _at(wanted: Wanted, candidate: pool_scan.Candidate) -> Wanted:
+def _at(wanted: PlacementRequest, candidate: pool_scan.Candidate) -> PlacementRequest:
     """The same VM, of the candidate's GPU model: another on that node may not be for sale."""
     return dataclasses.replace(wanted, model_id=candidate.model_id)
 
 
-def _of_model(hardware: list[pool_scan.Hardware], wanted: Wanted) -> list[pool_scan.Hardware]:
+def _of_model(hardware: list[pool_scan.Hardware], wanted: PlacementRequest) -> list[pool_scan.Hardware]:
     return [row for row in hardware if wanted.model_id in (None, row.model_id)]
 
 
-def _refused(refusals: Sequence[Refusal], wanted: Wanted, sentence: str, most: int) -> ApiError:
+def _refused(refusals: Sequence[Rejection], wanted: PlacementRequest, sentence: str, most: int) -> ApiError:
     """What to answer when no node took the VM, though one could: what is short now. `most` would fit."""
     what = _what(wanted)
     are = "are" if wanted.gpu_count > 1 else "is"
@@ -272,12 +274,12 @@ def _refused(refusals: Sequence[Refusal], wanted: Wanted, sentence: str, most: i
     return Unavailable(f"{sentence} {fits} Try again later{f', or with {another} GPUs' if most else ''}.")
 
 
-def _never(hardware: Sequence[pool_scan.Hardware], wanted: Wanted) -> Invalid | None:
+def _never(hardware: Sequence[pool_scan.Hardware], wanted: PlacementRequest) -> Invalid | None:
     """Why that hardware could never give it; None when it could."""
-    able = [row for row in hardware if sums(row.sizes) >> wanted.gpu_count & 1]
+    able = [row for row in hardware if reachable_totals(row.sizes) >> wanted.gpu_count & 1]
     what = _what(wanted)
     if not able:
-        possible = sorted({count for row in hardware for count in counts(sums(row.sizes))})
+        possible = sorted({count for row in hardware for count in list_totals(reachable_totals(row.sizes))})
         # All of it is reserved to others or has failed. What is there is not told, and may come back.
         if hardware and not possible:
             return None
@@ -293,11 +295,11 @@ def _never(hardware: Sequence[pool_scan.Hardware], wanted: Wanted) -> Invalid | 
     return None
 
 
-def _what(wanted: Wanted) -> str:
+def _what(wanted: PlacementRequest) -> str:
     return f"{wanted.gpu_count} GPU{'s' if wanted.gpu_count > 1 else ''}"
 
 
-def _too_large(able: Sequence[pool_scan.Hardware], wanted: Wanted, what: str) -> str:
+def _too_large(able: Sequence[pool_scan.Hardware], wanted: PlacementRequest, what: str) -> str:
     """What of a VM is above what its GPUs come with on any node: what it asks for, or what all have."""
     least = dataclasses.replace(wanted, guest_mem_mb=None, disk_gb=None)
     if wanted.again is None and not any(
@@ -310,10 +312,12 @@ def _too_large(able: Sequence[pool_scan.Hardware], wanted: Wanted, what: str) ->
     return f"guestMemMb or diskSizeGb is above what {what} come with on any node. Ask for less."
 
 
-def _pod_too_large(able: Sequence[pool_scan.Hardware], wanted: Wanted, what: str) -> Invalid:
+def _pod_too_large(able: Sequence[pool_scan.Hardware], wanted: PlacementRequest, what: str) -> Invalid:
     """What of a pod is above what its GPUs come with on any node."""
-    without = dataclasses.replace(wanted, shm_gb=None)
-    if any(shape_for(without, row.share, vram_gb=row.vram_gb, node_gpus=row.node_gpus) for row in able):
+    excluding_workload = dataclasses.replace(wanted, shm_gb=None)
+    if any(
+        shape_for(excluding_workload, row.share, vram_gb=row.vram_gb, node_gpus=row.node_gpus) for row in able
+    ):
         memory = max(
             largest_guest_mb(row.share.ram_budget_mb * wanted.gpu_count)
             for row in able

@@ -3,13 +3,13 @@
 from uuid import UUID
 
 from compute.domain import states
-from compute.domain.host_usage import Left
+from compute.domain.host_usage import HostRemaining
 from compute.models import Workload
 from compute.services.lifecycle.workload_lock import disk_is_gone, on_its_node, refuse_state
 from compute.services.placement.cpu_beside import beside_cpu
 from compute.services.placement.cpu_decide import left_for_cpu
 from compute.services.placement.decide import share_of
-from compute.services.placement.snapshot import node_facts
+from compute.services.placement.snapshot import read_snapshot
 from nodes.services.locking import LockedNode
 from openrelay.audit.services.record import record
 from openrelay.core.errors import Conflict, Invalid, Unavailable
@@ -63,22 +63,22 @@ def resize_disk(*, caller: Caller, workload_id: UUID, new_size_gb: int) -> None:
         )
 
 
-def _room(held: LockedNode, workload: Workload) -> tuple[int | None, Left]:
+def _room(held: LockedNode, workload: Workload) -> tuple[int | None, HostRemaining]:
     """The most GB that its disk could have on its node, None for no limit, and what is left there now."""
     if not workload.gpu_count:
-        left = left_for_cpu(held, workload.organization_id, named=True, without=workload)
+        left = left_for_cpu(held, workload.organization_id, named=True, excluding_workload=workload)
         return held.node.disk_total_gb, left
-    facts = node_facts(held, workload.organization_id, workload.tier, without=workload.pk)
+    facts = read_snapshot(held, workload.organization_id, workload.tier, excluding_workload=workload.pk)
     each = share_of(held.node, facts.units)
     most = None if each.disk_gb is None else each.disk_gb * workload.gpu_count
     # As for a new one: what is beside VMs without GPUs leaves reserved GPUs their share.
     left = beside_cpu(
         facts,
-        facts.left(without=workload.pk),
+        facts.left(excluding_workload=workload.pk),
         workload.organization_id,
         named=True,
         chosen=(),
-        but=(),
-        without=workload.pk,
+        excluding_runs=(),
+        excluding_workload=workload.pk,
     )
     return most, left

@@ -21,12 +21,18 @@ from compute.services.lifecycle.workload_lock import (
     refuse_state,
     require_its_node,
 )
-from compute.services.placement.commit import affordable_room, start_again
+from compute.services.placement.commit import decide_affordable, start_again
 from compute.services.placement.cpu_commit import start_cpu_again
 from compute.services.placement.cpu_decide import refuse_cpu, wanted_again
-from compute.services.placement.decide import Refusal, Room, Wanted, options_for, room_among
+from compute.services.placement.decide import (
+    Placement,
+    PlacementRequest,
+    Rejection,
+    decide_from_snapshot,
+    options_for,
+)
 from compute.services.placement.pod_admission import admit, require_online
-from compute.services.placement.snapshot import NodeFacts, NodeUnit, node_facts
+from compute.services.placement.snapshot import NodeSnapshot, SnapshotUnit, read_snapshot
 from compute.services.requests.create_cpu_vm import cpu_in_the_pool
 from compute.services.requests.create_vm import VmRequest, in_the_pool
 from nodes.models import GpuUnit
@@ -128,7 +134,7 @@ def _reboot(held: LockedNode, caller: Caller, workload: Workload) -> None:
 
 def _unfit(held: LockedNode, caller: Caller, workload: Workload, rules: Rules) -> str:
     """Why a running workload cannot be rebooted now, as sentences; empty when it can."""
-    facts = node_facts(held, workload.organization_id, workload.tier, without=workload.pk)
+    facts = read_snapshot(held, workload.organization_id, workload.tier, excluding_workload=workload.pk)
     if not facts.heard:
         return f"The node of {workload.name} is offline. Try again when it is back."
     claimed = {unit_id for unit_id, guest in facts.claims.items() if guest.workload_id == workload.pk}
@@ -143,7 +149,7 @@ def _unfit(held: LockedNode, caller: Caller, workload: Workload, rules: Rules) -
     return f"{_gpus_failed(failed)}, so {workload.name} is not rebooted. {then}"
 
 
-def _smaller(own: Sequence[NodeUnit], workload: Workload) -> list[str]:
+def _smaller(own: Sequence[SnapshotUnit], workload: Workload) -> list[str]:
     """The addresses of its units that have fewer GPUs now than when it came to run: one is gone from them."""
     if sum(unit.gpus for unit in own) >= workload.gpu_count:
         return []
@@ -152,7 +158,7 @@ def _smaller(own: Sequence[NodeUnit], workload: Workload) -> list[str]:
     return [unit.address for unit in own if unit.gpus < had.get(unit.id, 0)]
 
 
-def _to_stop_and_start(facts: NodeFacts, caller: Caller, workload: Workload, rules: Rules) -> str:
+def _to_stop_and_start(facts: NodeSnapshot, caller: Caller, workload: Workload, rules: Rules) -> str:
     """Whether to stop and start it would give a running workload healthy GPUs of its node, as a sentence."""
     if workload.kind == Workload.Kind.VM and not may_stop(caller):
         return (
@@ -170,9 +176,9 @@ def _to_stop_and_start(facts: NodeFacts, caller: Caller, workload: Workload, rul
     if not facts.held.node.takes_new_work:
         return f"{no_help} takes no new work."
     # As it would stand once it has stopped.
-    uses = facts.uses(but=workload.pk)
-    room = room_among(facts, uses, workload.organization_id, _wanted(workload, rules), named=True)
-    if isinstance(room, Room):
+    uses = facts.uses(excluding_runs=workload.pk)
+    room = decide_from_snapshot(facts, uses, workload.organization_id, _wanted(workload, rules), named=True)
+    if isinstance(room, Placement):
         return "Stop it and start it again: its node has healthy GPUs for it now."
     if room.short:
         return f"{no_help} has too little {' and '.join(room.short)} for it."
@@ -194,8 +200,8 @@ def _take_back(held: LockedNode, caller: Caller, workload: Workload, rules: Rule
         start_cpu_again(held, caller, workload)
         return
     wanted = _wanted(workload, rules)
-    room = affordable_room(held, caller, wanted, named=True)
-    if isinstance(room, Refusal):
+    room = decide_affordable(held, caller, wanted, named=True)
+    if isinstance(room, Rejection):
         raise _node_busy(workload, rules, _short(held, workload, wanted, room))
     start_again(held, caller, workload, room)
 
@@ -209,8 +215,8 @@ def _node_busy(workload: Workload, rules: Rules, short: str) -> Unavailable:
     )
 
 
-def _wanted(workload: Workload, rules: Rules, *, disk_is_there: bool = True) -> Wanted:
-    return Wanted(
+def _wanted(workload: Workload, rules: Rules, *, disk_is_there: bool = True) -> PlacementRequest:
+    return PlacementRequest(
         name=workload.name,
         gpu_count=workload.gpu_count,
         tier=workload.tier,
@@ -224,11 +230,11 @@ def _wanted(workload: Workload, rules: Rules, *, disk_is_there: bool = True) -> 
     )
 
 
-def _short(held: LockedNode, workload: Workload, wanted: Wanted, refusal: Refusal) -> str:
+def _short(held: LockedNode, workload: Workload, wanted: PlacementRequest, refusal: Rejection) -> str:
     """What the node is short of, as sentences."""
     if refusal.short:
         return _too_little(refusal)
-    facts = node_facts(held, workload.organization_id, workload.tier)
+    facts = read_snapshot(held, workload.organization_id, workload.tier)
     if not held.node.takes_new_work or not facts.heard:
         return f"{refusal.sentence}."
     model = workload.gpu_model.name if workload.gpu_model else "its model"
@@ -247,7 +253,7 @@ def _short(held: LockedNode, workload: Workload, wanted: Wanted, refusal: Refusa
     return " ".join(said)
 
 
-def _withheld(units: Sequence[NodeUnit], organization_id: UUID, wanted: Wanted) -> list[str]:
+def _withheld(units: Sequence[SnapshotUnit], organization_id: UUID, wanted: PlacementRequest) -> list[str]:
     """Why units that are reserved to the organization do not serve it now, as sentences."""
     reserved = [
         unit
@@ -268,11 +274,11 @@ def _withheld(units: Sequence[NodeUnit], organization_id: UUID, wanted: Wanted) 
     return said
 
 
-def _too_little(refusal: Refusal) -> str:
+def _too_little(refusal: Rejection) -> str:
     return f"it has too little {' and '.join(refusal.short)} for it."
 
 
-def _of(unit: NodeUnit, wanted: Wanted) -> bool:
+def _of(unit: SnapshotUnit, wanted: PlacementRequest) -> bool:
     return not unit.gone and (unit.model.pk, unit.alloc_class) == (wanted.model_id, wanted.alloc_class)
 
 
