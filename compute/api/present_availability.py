@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from compute.domain.host_shares import MIN_DISK_GB, Share, floor_mb, largest_guest_mb
+from compute.domain.selection import list_totals
 from compute.services.fleet.availability import ModelAvailability, Offer
 from openrelay.api.runs import Part
 
