@@ -11,7 +11,8 @@ from compute.models import Workload
 from compute.services.access.workload_detail import detail
 from compute.services.lifecycle.terminate import terminate
 from compute.services.lifecycle.workload_lock import find
-from compute.services.requests.create_vm import VmRequest, create_vm
+from compute.services.requests.create_vm import create_vm
+from compute.services.requests.vm_request import VmRequest
 from openrelay.api.pagination import paginate
 from openrelay.api.views import OperationView, OrgView
 from openrelay.core.ids import parse_id

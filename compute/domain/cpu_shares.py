@@ -41,6 +41,11 @@ class Host:
     disk_gb: int
     guests: tuple[Guest, ...]
 
+    @property
+    def model_id(self) -> None:
+        """A VM without GPUs gets no GPU model, whatever the host has."""
+        return None
+
 
 def share_of(host: Host) -> Share:
     """What one of the host's GPUs brings with it."""

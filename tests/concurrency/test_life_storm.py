@@ -12,7 +12,8 @@ import pytest
 from compute.models import Claim, Occupancy, Run, SshKey, Workload, WorkloadSshKey
 from compute.services.access import attachments
 from compute.services.placement import commit as placing
-from compute.services.requests.create_vm import VmRequest, create_vm
+from compute.services.requests.create_vm import create_vm
+from compute.services.requests.vm_request import VmRequest
 from openrelay.api.idempotency import GuardedRequest
 from openrelay.api.models import IdempotencyKey
 from openrelay.audit.models import AuditEvent
@@ -222,7 +223,7 @@ def test_a_key_that_was_deleted_before_its_vm_is_written_is_named_in_a_400(
         assert failed is None
         return look(*args, **kwargs)
 
-    monkeypatch.setattr(placing, "find_room", deleted_meanwhile)
+    monkeypatch.setattr(placing, "decide", deleted_meanwhile)
     request = VmRequest(name="vm", ssh_key_ids=[str(each.pk) for each in keys], gpu_count=1, disk_size_gb=20)
     guard = (
         GuardedRequest(fleet.tenant.pk, key, "same", lambda made: {"id": str(made.pk)}) if key else NO_GUARD

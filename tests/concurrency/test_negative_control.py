@@ -15,7 +15,8 @@ from django.db import OperationalError
 from psycopg.errors import DeadlockDetected
 
 from compute.services.placement import commit
-from compute.services.requests.create_vm import VmRequest, create_vm
+from compute.services.requests.create_vm import create_vm
+from compute.services.requests.vm_request import VmRequest
 from nodes.services import locking
 from openrelay.core import clock
 from openrelay.core.errors import Conflict
@@ -147,7 +148,7 @@ def test_a_spot_purchase_and_a_reclaim(
     buyer = factories.caller(fleet.outsider)
     race = Race(locked=locked)
     # The purchase has found room, the unit on the market; then it is taken back.
-    monkeypatch.setattr(commit, "find_room", after(race, commit.decide))
+    monkeypatch.setattr(commit, "decide", after(race, commit.decide))
     request = VmRequest(name="vm", ssh_key_ids=[str(key.pk)], gpu_count=1, tier="spot", disk_size_gb=20)
     bought, reclaimed = race.run(
         lambda: create_vm(caller=buyer, request=request), lambda: capacity.reclaim(**named)

@@ -11,7 +11,7 @@ from compute.domain import states
 from compute.domain.host_shares import VOLUME_GB
 from compute.models import Tier
 from compute.services.billing.prices import listed
-from compute.services.placement.pod_admission import AMD, on_infiniband
+from compute.services.fleet.pod_levels import AMD, on_infiniband
 from nodes.levels import AMD_GRANT, INFINIBAND
 from nodes.models import GpuModel, GpuUnit, Node
 

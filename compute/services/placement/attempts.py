@@ -1,7 +1,7 @@
 """Trying nodes for a workload, each decided under its lock, in a transaction of its own."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
@@ -12,15 +12,13 @@ from django.conf import settings
 from compute.models import Workload
 from compute.services.access.ssh_keys import keys_are_there
 from compute.services.billing.accounts import require_active
-from compute.services.placement.commit import may_target_node, unknown_node
-from compute.services.placement.decide import Rejection
-from nodes.models import Node
+from compute.services.placement.commit import place
+from compute.services.placement.request import PlacementRequest, Rejection
+from compute.services.placement.snapshot import reading
 from nodes.services.locking import LockedNode, first_locked_for, locked_for
 from nodes.services.queueing import NodeBusy
-from openrelay.core.clock import Now
 from openrelay.core.errors import NotFound
 from openrelay.core.idempotency import IdempotencyGuard
-from openrelay.core.ids import parse_id
 from openrelay.core.rows import NOTHING, Reading
 from openrelay.identity.caller import Caller
 
@@ -29,10 +27,13 @@ _AT_ONCE = 16
 
 
 class Candidate(Protocol):
-    """What there is to know of a node that the workload may fit on."""
+    """A node that the workload may fit on, and of which of its GPU models; None for the model asked for."""
 
     @property
     def node_id(self) -> UUID: ...
+
+    @property
+    def model_id(self) -> UUID | None: ...
 
 
 C = TypeVar("C", bound=Candidate)
@@ -40,116 +41,103 @@ C = TypeVar("C", bound=Candidate)
 
 @dataclass(slots=True)
 class AttemptResult(Generic[C]):
-    """What became of some candidates: the workload once it is placed; else why there was no room, and those
-    passed over since others were changing them.
+    """The result of trying some candidates: the workload once it is placed; else the rejections, and the
+    candidates that were skipped because other transactions held their locks.
     """
 
     made: Workload | None
-    refusals: list[Rejection]
+    rejections: list[Rejection]
     busy: list[C]
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptLoop(Generic[C]):
-    """A request to place something. `action` is what its caller needs, judged anew under each lock; `reading`
-    what is read of the locked node along with it.
-    """
+class AttemptLoop:
+    """The attempts to place one request. The caller's permission is judged again under each lock."""
 
     caller: Caller
     guard: IdempotencyGuard
-    action: str
-    decide: Callable[[LockedNode, Caller, C], Workload | Rejection]
-    reading: Reading = NOTHING
+    request: PlacementRequest
+    named: bool = False
 
     def first_pass(self, candidates: Iterable[C]) -> AttemptResult[C]:
-        """Try the candidates in their order, passing over those that others are changing just now."""
+        """Try the candidates in their order and skip those whose locks are held."""
         later = iter(candidates)
-        tried: AttemptResult[C] = AttemptResult(None, [], [])
+        result: AttemptResult[C] = AttemptResult(None, [], [])
         first = list(islice(later, _AT_ONCE))
         while first:
             ids = [candidate.node_id for candidate in first]
             with (
                 keys_are_there(),
-                first_locked_for(ids, self.caller, guard=self.guard, reading=self.reading) as found,
+                first_locked_for(ids, self.caller, guard=self.guard, reading=self._reading()) as found,
             ):
                 if found is None:
-                    tried.busy += first
+                    result.busy += first
                     first = list(islice(later, _AT_ONCE))
                     continue
                 held, now = found
                 candidate = first.pop(ids.index(held.node.pk))
                 first += islice(later, 1)
-                outcome = self._decided(held, now, candidate)
+                outcome = self._attempt(held, now, candidate.model_id)
             if isinstance(outcome, Workload):
-                tried.made = outcome
-                return tried
-            tried.refusals.append(outcome)
-        return tried
+                result.made = outcome
+                return result
+            result.rejections.append(outcome)
+        return result
 
-    def second_pass(self, tried: AttemptResult[C]) -> AttemptResult[C]:
-        """Try those that the first pass passed over, waiting for the lock of each, but for all of them no
-        longer than for one.
+    def second_pass(self, result: AttemptResult[C]) -> AttemptResult[C]:
+        """Try the candidates that the first pass skipped. Waits for the lock of each, in all no longer than
+        the lock timeout.
 
-        Raises NodeBusy when nothing was placed, and a lock was not to be had in time.
+        Raises NodeBusy when nothing was placed and a lock was not available in time.
         """
         limit = settings.DATABASE_LOCK_TIMEOUT
         deadline = time.monotonic() + limit
         busy: NodeBusy | None = None
-        for candidate in tried.busy:
+        for candidate in result.busy:
             try:
-                left = max(0.0, deadline - time.monotonic()) if limit else None
-                outcome = self.wait_for(candidate, seconds=left)
+                seconds = max(0.0, deadline - time.monotonic()) if limit else None
+                outcome = self.wait_for(candidate.node_id, candidate.model_id, seconds=seconds)
             except NodeBusy as error:
                 busy = error
                 continue
             if isinstance(outcome, Workload):
-                tried.made = outcome
+                result.made = outcome
                 break
             if outcome is not None:
-                tried.refusals.append(outcome)
-        if busy is not None and tried.made is None:
+                result.rejections.append(outcome)
+        if busy is not None and result.made is None:
             raise busy
-        return tried
+        return result
 
-    def wait_for(self, candidate: C, *, seconds: float | None = None) -> Workload | Rejection | None:
-        """Decide on one node, waiting for its lock, no longer than `seconds`; None when it is gone.
+    def wait_for(
+        self, node_id: UUID, model_id: UUID | None = None, *, seconds: float | None = None
+    ) -> Workload | Rejection | None:
+        """Try one node, waiting for its lock no longer than `seconds`; None when the node does not exist.
 
-        Raises NodeBusy when the lock is not to be had in time.
+        Raises NodeBusy when the lock is not available in time.
         """
         try:
-            node_id = candidate.node_id
             with (
                 keys_are_there(),
-                locked_for(node_id, self.caller, guard=self.guard, reading=self.reading, seconds=seconds) as (
-                    held,
-                    now,
-                ),
+                locked_for(
+                    node_id, self.caller, guard=self.guard, reading=self._reading(), seconds=seconds
+                ) as (held, now),
             ):
-                return self._decided(held, now, candidate)
+                return self._attempt(held, now, model_id)
         except NotFound:
             return None
 
-    def _decided(self, held: LockedNode, caller: Caller, candidate: C) -> Workload | Rejection:
-        caller.require(self.action)
+    def _reading(self) -> Reading:
+        """What is read with the lock of a node: the snapshot that placing GPUs there needs."""
+        request = self.request
+        if not request.gpu_count:
+            return NOTHING
+        return reading(self.caller.organization_id, request.tier, excluding_workload=request.restarted_id)
+
+    def _attempt(self, held: LockedNode, caller: Caller, model_id: UUID | None) -> Workload | Rejection:
+        caller.require(self.request.action)
         require_active(caller)
-        outcome = self.decide(held, caller, candidate)
+        outcome = place(held, caller, self.request.of_model(model_id), named=self.named)
         if isinstance(outcome, Workload):
             self.guard.store(outcome)
         return outcome
-
-
-@dataclass(frozen=True, slots=True)
-class TargetNode:
-    """A node that a request names."""
-
-    node_id: UUID
-
-
-def find_target_node(caller: Caller, node_id: str) -> TargetNode:
-    """The node that a caller names, looked up without the lock, so that nobody without rights there can queue
-    for it. One query, whether or not there is such a node. Raises Invalid UNKNOWN_NODE.
-    """
-    pk = parse_id(node_id)
-    if pk is None or not Node.objects.filter(may_target_node(caller, Now()), pk=pk).exists():
-        raise unknown_node()
-    return TargetNode(pk)

@@ -1,9 +1,7 @@
-"""Placing one workload on one node, decided under its lock."""
+"""Placing one workload on one node, under its lock: decide, then write runs, claims and occupancies."""
 
 from typing import Any
 from uuid import UUID
-
-from django.db.models import Exists, OuterRef, Q
 
 from compute.domain import states
 from compute.models import Run, Workload
@@ -11,119 +9,77 @@ from compute.services.billing.accounts import require_balance
 from compute.services.billing.prices import is_free
 from compute.services.lifecycle.evict import evict
 from compute.services.lifecycle.transitions import facts, move
-from compute.services.placement.decide import Placement, PlacementRequest, Rejection, decide
-from compute.services.placement.pod_admission import connect, refuse
+from compute.services.placement.decide import decide
+from compute.services.placement.pod_admission import connect, reject_pod
+from compute.services.placement.request import Placement, PlacementRequest, Rejection
+from compute.services.placement.targets import hold_generations, reject_target
 from compute.services.placement.workload_rows import insert, insert_run
-from nodes.models import HoldAudience, Node
-from nodes.querysets import Moment
+from nodes.models import Node
 from nodes.services.locking import LockedNode
 from openrelay.audit.services.record import AuditEntry
-from openrelay.core.errors import Invalid, Unavailable
+from openrelay.core.errors import Unavailable
 from openrelay.core.ids import new_id
 from openrelay.identity.caller import Caller
 
 
-def may_target_node(caller: Caller, at: Moment) -> Q:
-    """The nodes that the caller may name: as owner, operator, or audience of a hold in term there."""
-    if caller.is_operator:
-        return Q()
-    kept = HoldAudience.objects.filter(
-        organization_id=caller.organization_id, hold__node=OuterRef("pk"), hold__term__contains=at
-    )
-    return Q(organization_id=caller.organization_id) | Q(Exists(kept))
-
-
-def _lives_there(caller: Caller, node: Node) -> bool:
-    return caller.is_operator or node.organization_id == caller.organization_id
-
-
-def _pinned(caller: Caller, node: Node, at: Moment) -> list[int]:
-    """The topology generations of the holds in term there that are kept for the caller."""
-    kept = HoldAudience.objects.filter(
-        organization_id=caller.organization_id, hold__node=node, hold__term__contains=at
-    )
-    return list(kept.values_list("hold__topology_gen", flat=True))
-
-
-def unknown_node() -> Invalid:
-    """The same for a node that is not there as for one that is not there for this caller."""
-    return Invalid(
-        "nodeId does not name a node that you can place on. Omit it to use the public pool.",
-        code="UNKNOWN_NODE",
-    )
-
-
-def place(held: LockedNode, caller: Caller, wanted: PlacementRequest, *, named: bool) -> Workload | Rejection:
-    """Give the workload units of the locked node, preempting for them where that is the caller's right; or
+def place(
+    held: LockedNode, caller: Caller, request: PlacementRequest, *, named: bool
+) -> Workload | Rejection:
+    """Place the workload on the locked node, preempting spot workloads where that is the caller's right; or
     say why not.
 
     Raises Invalid UNKNOWN_NODE or NODE_DECOMMISSIONED for a named node that the caller has no rights on any
     more, or that was removed; Conflict INSUFFICIENT_BALANCE; what `start_again` raises for one that was
     placed before.
     """
-    refusal = reject_target(held, caller) if named and wanted.again is None else None
-    if refusal is not None:
-        return refusal
-    room = decide_affordable(held, caller, wanted, named=named)
-    if isinstance(room, Rejection):
-        return room
-    if wanted.again is not None:
-        return start_again(held, caller, wanted.again, room)
+    if named and request.restarted is None and (rejection := reject_target(held, caller)) is not None:
+        return rejection
+    placement = decide_affordable(held, caller, request, named=named)
+    if isinstance(placement, Rejection):
+        return placement
+    if request.restarted is not None:
+        return start_again(held, caller, request.restarted, placement)
     pk = new_id()
-    if wanted.pod and (refusal := refuse(held, caller.organization_id, room.choice.model_id, pk)) is not None:
-        return refusal
-    _preempt(held, caller, room)
-    return _write(held, caller, wanted, room, pk, named=named)
-
-
-def reject_target(held: LockedNode, caller: Caller) -> Rejection | None:
-    """Why nothing is placed now on the locked node that the caller names; None when it may be.
-
-    Raises Invalid UNKNOWN_NODE where the caller has no rights, NODE_DECOMMISSIONED when the node was removed.
-    """
-    node = held.node
-    pinned = [] if _lives_there(caller, node) else _pinned(caller, node, held.at)
-    if not pinned and not _lives_there(caller, node):
-        raise unknown_node()
-    if node.removed_at is not None:
-        raise Invalid("The node was removed. Name another, or none.", code="NODE_DECOMMISSIONED")
-    if pinned and node.topology_gen not in pinned:
-        return Rejection("the reservation that lets you name it needs review")
-    return None
+    if request.is_pod:
+        rejection = reject_pod(held, caller.organization_id, placement.choice.model_id, pk)
+        if rejection is not None:
+            return rejection
+    _preempt(held, caller, placement)
+    return _insert_workload(held, caller, request, placement, pk, named=named)
 
 
 def decide_affordable(
-    held: LockedNode, caller: Caller, wanted: PlacementRequest, *, named: bool
+    held: LockedNode, caller: Caller, request: PlacementRequest, *, named: bool
 ) -> Placement | Rejection:
-    """What `decide` finds for the caller, who has to have something left to pay with.
+    """Decide as `decide` does, for a caller who has to have some balance left.
 
-    A provider on its own node under its own reservation is not billed, so it is not known before what room
-    there is. Raises Conflict INSUFFICIENT_BALANCE.
+    A provider on its own node under its own reservation is not billed, so its balance is checked once the
+    units are known. Raises Conflict INSUFFICIENT_BALANCE.
     """
-    perhaps_free = named and _has_its_own(held, caller)
-    if not perhaps_free:
+    may_be_free = named and request.gpu_count > 0 and _owns_hold(held, caller)
+    if not may_be_free:
         require_balance(caller)
-    room = decide(held, caller.organization_id, wanted, named=named)
-    if perhaps_free and isinstance(room, Placement):
-        holds = [hold_id for _, hold_id in room.rights]
+    placement = decide(held, caller.organization_id, request, named=named)
+    if may_be_free and isinstance(placement, Placement):
+        holds = [hold_id for _, hold_id in placement.rights]
         if not is_free(caller.organization_id, held.node.organization_id, holds):
             require_balance(caller)
-    return room
+    return placement
 
 
-def _has_its_own(held: LockedNode, caller: Caller) -> bool:
-    """Whether the locked node is the caller's own and has something that is reserved to it. Asked only of
-    those whose balance counts.
+def _owns_hold(held: LockedNode, caller: Caller) -> bool:
+    """Whether the locked node is the caller's own and has something reserved to it. Read only for callers
+    whose balance counts.
     """
     return (
         caller.account.balance_cents is not None
         and held.node.organization_id == caller.organization_id
-        and bool(_pinned(caller, held.node, held.at))
+        and bool(hold_generations(held, caller))
     )
 
 
-def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Placement) -> Workload:
-    """Give a stopped or failed workload that room on the locked node and have it deploy, by a new run.
+def start_again(held: LockedNode, caller: Caller, workload: Workload, placement: Placement) -> Workload:
+    """Have a stopped or failed workload deploy on the locked node by a new run, as the placement says.
 
     Raises Conflict INVALID_STATE when it is neither any more; Unavailable INSUFFICIENT_IP_CAPACITY for a pod
     that its node's fabric has no address for.
@@ -135,8 +91,8 @@ def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Plac
             "Its volume is kept. Try again later.",
             code="INSUFFICIENT_IP_CAPACITY",
         )
-    _preempt(held, caller, room)
-    # First: whoever started it on another node meanwhile has won, and nothing of this may stay.
+    _preempt(held, caller, placement)
+    # The state changes first: when another request started it elsewhere meanwhile, nothing of this is kept.
     move(
         workload,
         states.DEPLOYING,
@@ -144,86 +100,111 @@ def start_again(held: LockedNode, caller: Caller, workload: Workload, room: Plac
         actor=caller.actor,
         at=at,
         event="vm.restarted",
-        after=_placed(node, room),
+        after=_audit_place(node, placement),
     )
-    asked = workload.requested_guest_mem_mb
-    fresh: dict[str, Any] = {
-        "node": node,
-        "gpu_model_id": room.choice.model_id,
-        "guest_mem_mb": room.given.guest_mem_mb,
-        "guest_vcpu": room.given.vcpu,
-        "disk_size_gb": room.given.disk_gb,
-        "shm_mb": room.given.shm_mb,
-        "price_per_hour_cents": room.cents_per_hour,
-    }
-    if asked is not None and room.given.guest_mem_mb is not None and asked > room.given.guest_mem_mb:
-        fresh["requested_guest_mem_mb"] = room.given.guest_mem_mb
+    fresh = {"node": node, **_fresh_values(workload, placement)}
     Workload.objects.filter(pk=workload.pk).update(**fresh)
     for name, value in fresh.items():
         setattr(workload, name, value)
-    number = (
-        Run.objects.filter(workload=workload).order_by("-number").values_list("number", flat=True).first()
-    )
-    insert_run(workload, (number or 0) + 1, room.rights, at)
+    runs = Run.objects.filter(workload=workload).order_by("-number")
+    number = runs.values_list("number", flat=True).first()
+    insert_run(workload, (number or 0) + 1, placement.rights, at)
     return workload
 
 
-def _preempt(held: LockedNode, caller: Caller, room: Placement) -> None:
-    """End the spot workloads that the room costs."""
-    if not room.choice.victims:
+def _fresh_values(workload: Workload, placement: Placement) -> dict[str, Any]:
+    """The fields of a workload that a new placement sets."""
+    given = placement.given
+    if placement.model is None:
+        # A size that is no longer sold keeps its last price.
+        cents = placement.cents_per_hour
+        return {} if cents is None else {"price_per_hour_cents": cents}
+    fresh: dict[str, Any] = {
+        "gpu_model_id": placement.choice.model_id,
+        "guest_mem_mb": given.guest_mem_mb,
+        "guest_vcpu": given.vcpu,
+        "disk_size_gb": given.disk_gb,
+        "shm_mb": given.shm_mb,
+        "price_per_hour_cents": placement.cents_per_hour,
+    }
+    asked_mb = workload.requested_guest_mem_mb
+    if asked_mb is not None and given.guest_mem_mb is not None and asked_mb > given.guest_mem_mb:
+        fresh["requested_guest_mem_mb"] = given.guest_mem_mb
+    return fresh
+
+
+def _preempt(held: LockedNode, caller: Caller, placement: Placement) -> None:
+    """End the spot workloads that the placement preempts."""
+    if not placement.choice.victims:
         return
-    victims = list(Workload.objects.filter(pk__in=room.choice.victims))
+    victims = list(Workload.objects.filter(pk__in=placement.choice.victims))
     evict(held, victims, reason=states.SPOT_PREEMPTED, actor=caller.actor)
 
 
-def _write(
-    held: LockedNode, caller: Caller, wanted: PlacementRequest, room: Placement, pk: UUID, *, named: bool
+def _insert_workload(
+    held: LockedNode,
+    caller: Caller,
+    request: PlacementRequest,
+    placement: Placement,
+    pk: UUID,
+    *,
+    named: bool,
 ) -> Workload:
-    node, at, given = held.node, held.at, room.given
+    node, at, given = held.node, held.at, placement.given
     workload = Workload(
         id=pk,
         organization_id=caller.organization_id,
-        kind=Workload.Kind.POD if wanted.pod else Workload.Kind.VM,
-        name=wanted.name,
-        tier=wanted.tier,
-        status=states.PENDING if room.there_first else states.DEPLOYING,
+        kind=Workload.Kind.POD if request.is_pod else Workload.Kind.VM,
+        name=request.name,
+        tier=request.tier,
+        status=states.PENDING if placement.there_first else states.DEPLOYING,
         node=node,
-        gpu_model=room.model,
-        gpu_count=wanted.gpu_count,
+        gpu_model=placement.model,
+        gpu_count=request.gpu_count,
+        resource_size=request.resource_size,
         guest_vcpu=given.vcpu,
         guest_mem_mb=given.guest_mem_mb,
-        requested_guest_mem_mb=None if wanted.pod else wanted.guest_mem_mb or given.guest_mem_mb,
+        requested_guest_mem_mb=_requested_mb(request, placement),
         shm_mb=given.shm_mb,
         disk_size_gb=given.disk_gb,
-        price_per_hour_cents=room.cents_per_hour,
+        price_per_hour_cents=placement.cents_per_hour,
         node_named=named,
         created_by=caller.principal,
         created_at=at,
         updated_at=at,
-        **wanted.details,
+        **request.details,
     )
-    entry = created(caller, workload, **_placed(node, room))
-    insert(workload, wanted.keys, room.rights, entry, closing=held.closing)
-    return workload
-
-
-def created(caller: Caller, workload: Workload, **placed: Any) -> AuditEntry:
-    """The audit event of a workload that is made; `placed` says where it went."""
-    return AuditEntry(
+    size = {} if request.gpu_count else {"resourceSize": workload.resource_size}
+    entry = AuditEntry(
         actor=caller.actor,
         event="vm.created",
         target_type="vm",
         target_id=workload.pk,
         org_id=workload.organization_id,
-        after={**facts(workload), "name": workload.name, "tier": workload.tier, **placed},
-        at=workload.created_at,
+        after={
+            **facts(workload),
+            "name": workload.name,
+            "tier": workload.tier,
+            **size,
+            **_audit_place(node, placement),
+        },
+        at=at,
     )
+    insert(workload, request.keys, placement.rights, entry, closing=held.closing)
+    return workload
 
 
-def _placed(node: Node, room: Placement) -> dict[str, Any]:
-    """What the audit log shows of where it went."""
+def _requested_mb(request: PlacementRequest, placement: Placement) -> int | None:
+    """The memory that a restart asks for again; None where the node or the size gives it."""
+    if request.is_pod or not request.gpu_count:
+        return None
+    return request.guest_mem_mb or placement.given.guest_mem_mb
+
+
+def _audit_place(node: Node, placement: Placement) -> dict[str, Any]:
+    """What the audit log shows of where a workload was placed."""
     return {
         "nodeId": str(node.pk),
-        "unitIds": [option.address for option in room.choice.options],
-        "preempted": [str(victim) for victim in room.choice.victims],
+        "unitIds": [option.address for option in placement.choice.options],
+        "preempted": [str(victim) for victim in placement.choice.victims],
     }

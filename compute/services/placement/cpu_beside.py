@@ -15,7 +15,7 @@ from nodes.models import GpuUnit
 
 
 def beside_cpu(
-    facts: NodeSnapshot,
+    snapshot: NodeSnapshot,
     left: HostRemaining,
     organization_id: UUID,
     *,
@@ -30,12 +30,12 @@ def beside_cpu(
     The runs in `excluding_runs` count as over, and `excluding_workload` as not there. `named` as for placing.
     """
     on_units: dict[UUID, list[UUID]] = {}  # by run, the units it may be on
-    for unit_id, rows in facts.occupancies.items():
+    for unit_id, rows in snapshot.occupancies.items():
         for row in rows:
             on_units.setdefault(row.run_id, []).append(unit_id)
-    if all(guest.run_id in on_units for guest in facts.guests):
+    if all(guest.run_id in on_units for guest in snapshot.guests):
         return left
-    for_sale = [unit for unit in facts.units if unit.for_sale and unit.alloc_class == GpuUnit.VFIO_GROUP]
+    for_sale = [unit for unit in snapshot.units if unit.for_sale and unit.alloc_class == GpuUnit.VFIO_GROUP]
     kept = {
         unit.id: unit.gpus
         for unit in for_sale
@@ -44,8 +44,8 @@ def beside_cpu(
         and not (named and unit.held.serves(organization_id))
     }
     guests = []
-    disk_gb = facts.disk_gb
-    for guest in facts.guests:
+    disk_gb = snapshot.disk_gb
+    for guest in snapshot.guests:
         if guest.workload_id == excluding_workload:
             continue
         kept_gpus = sum(kept.get(unit_id, 0) for unit_id in on_units.get(guest.run_id, ()))
@@ -54,7 +54,7 @@ def beside_cpu(
             continue
         guests.append(Guest(guest.mem_mb or 0, guest.vcpu or 0, guest.disk_gb, kept_gpus))
         disk_gb += guest.disk_gb if guest.status == states.TERMINATED else 0
-    node = facts.held.node
+    node = snapshot.held.node
     host = Host(
         node_id=node.pk,
         ram_mb=node.ram_mb,
@@ -62,13 +62,15 @@ def beside_cpu(
         disk_total_gb=node.disk_total_gb,
         disk_free_gb=node.disk_free_gb,
         gpus=sum(unit.gpus for unit in for_sale),
-        kept_gpus=sum(gpus for unit_id, gpus in kept.items() if unit_id not in facts.occupancies),
+        kept_gpus=sum(gpus for unit_id, gpus in kept.items() if unit_id not in snapshot.occupancies),
         free_gpus=0,
         disk_gb=disk_gb,
         guests=tuple(guests),
     )
     unkept, each = (
-        spare(host).plus(facts.twice(excluding_runs=excluding_runs, excluding_workload=excluding_workload)),
+        spare(host).plus(
+            snapshot.twice(excluding_runs=excluding_runs, excluding_workload=excluding_workload)
+        ),
         share_of(host),
     )
     # Whoever starts on reserved units has these units' own share, however short others are already.

@@ -10,7 +10,8 @@ from compute.services.fleet import pool_scan
 from compute.services.fleet.availability import availability
 from compute.services.fleet.node_survey import Figures, NodeShape, read, survey_nodes
 from compute.services.fleet.pod_counts import most_gpus
-from compute.services.placement.decide import PlacementRequest, shape_for
+from compute.services.placement.decide import shape_for
+from compute.services.placement.request import PlacementRequest
 from nodes.models import GpuModel
 
 # Of more nodes than so many of a region, those with the most open GPUs are looked at.
@@ -18,18 +19,18 @@ _AT_MOST = 1000
 
 
 def largest_in_pool(
-    organization_id: UUID, wanted: PlacementRequest, *, among: Sequence[pool_scan.NodeGroup] | None = None
+    organization_id: UUID, request: PlacementRequest, *, among: Sequence[pool_scan.NodeGroup] | None = None
 ) -> int:
     """The largest GPU count at which that organization's request, else as it is, would fit in the public pool
     now; 0 for none. On nodes `among` those only, where they are given.
     """
-    if wanted.pod:
-        return most_gpus(organization_id, wanted.sold, volume_gb=wanted.disk_gb or 0)
+    if request.is_pod:
+        return most_gpus(organization_id, request.sold, volume_gb=request.disk_gb or 0)
     offers = _everywhere(organization_id) if among is None else _there(organization_id, among)
     found = 0
     for model, shape in offers:
-        if model.pk in wanted.sold:
-            found = max(found, _most(model, shape, wanted, found))
+        if model.pk in request.sold:
+            found = max(found, _most(model, shape, request, found))
     return found
 
 
@@ -50,15 +51,15 @@ def _there(
     yield from ((models[row.model_id], read(row.shape)) for row in surveyed)
 
 
-def _most(model: GpuModel, shape: NodeShape, wanted: PlacementRequest, known: int) -> int:
+def _most(model: GpuModel, shape: NodeShape, request: PlacementRequest, known: int) -> int:
     """The largest count, above what is `known` to fit, that the node could start so; 0 for none."""
-    on_market = shape.spot_sizes if wanted.tier == Tier.SPOT else ()
+    on_market = shape.spot_sizes if request.tier == Tier.SPOT else ()
     if sum(shape.open) + sum(on_market) <= known:
         return 0
     for count, left in _unreserved(shape).tilings(open_sizes=shape.open, on_market=on_market):
         if count <= known:
             break
-        other = replace(wanted, gpu_count=count)
+        other = replace(request, gpu_count=count)
         given = shape_for(other, shape.share, vram_gb=model.vram_gb, node_gpus=sum(shape.possible))
         if given is None:
             continue

@@ -2,36 +2,20 @@
 organization ask for, and an address on the node's InfiniBand fabric.
 """
 
-from collections.abc import Collection
-from typing import Final
 from uuid import UUID
 
-from django.db.models import Exists
-
 from compute.models import Run, Workload
-from compute.services.placement.decide import Rejection
+from compute.services.fleet.pod_levels import AMD, on_infiniband
+from compute.services.placement.request import Rejection
 from nodes.levels import AMD_GRANT, INFINIBAND
 from nodes.models import GpuModel, Node
 from nodes.services.fabrics import give_back, lease
 from nodes.services.liveness import level_of
 from nodes.services.locking import LockedNode
 from openrelay.core.errors import Conflict
-from openrelay.identity.models import Organization
-
-AMD: Final = "amd"
 
 
-def granting(organization_id: UUID, model_ids: Collection[UUID]) -> dict[UUID, int]:
-    """The level that a node's agent must have to give GPUs of each model to a pod of that organization."""
-    infiniband = Exists(Organization.objects.filter(pk=organization_id, infiniband_enabled=True))
-    models = GpuModel.objects.filter(pk__in=model_ids).values_list("pk", "manufacturer", infiniband)
-    return {
-        model_id: max(INFINIBAND if on_it else 0, AMD_GRANT if manufacturer.lower() == AMD else 0)
-        for model_id, manufacturer, on_it in models
-    }
-
-
-def refuse(held: LockedNode, organization_id: UUID, model_id: UUID, pod_id: UUID) -> Rejection | None:
+def reject_pod(held: LockedNode, organization_id: UUID, model_id: UUID, pod_id: UUID) -> Rejection | None:
     """Why the locked node cannot take a new pod of that organization with GPUs of that model; None when it
     can, and then the pod has its address.
     """
@@ -88,9 +72,3 @@ def require_online(held: LockedNode, pod: Workload) -> None:
             f"The node that holds the volume of {pod.name} is offline. Try again when it is back.",
             code="POD_NODE_OFFLINE",
         )
-
-
-def on_infiniband(organization_id: UUID) -> bool:
-    """Whether the organization's pods are to have InfiniBand."""
-    found: bool = Organization.objects.filter(pk=organization_id, infiniband_enabled=True).exists()
-    return found

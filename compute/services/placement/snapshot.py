@@ -63,15 +63,15 @@ class NodeSnapshot:
     disk_gb: int  # of the disks of workloads that are not terminated
     cents: dict[UUID, int]  # of an hour of one GPU, by model, where it is sold
 
-    def uses(self, *, excluding_runs: UUID | None = None) -> dict[UUID, UnitUsage]:
-        """What is on each used unit, as if the workload `excluding_runs` were not there."""
+    def uses(self, *, excluding_workload: UUID | None = None) -> dict[UUID, UnitUsage]:
+        """What is on each used unit, as if the workload `excluding_workload` were not there."""
         found = {
             unit_id: UnitUsage(occupied=True)
             for unit_id, guests in self.occupancies.items()
-            if any(guest.workload_id != excluding_runs for guest in guests)
+            if any(guest.workload_id != excluding_workload for guest in guests)
         }
         for unit_id, guest in self.claims.items():
-            if guest.workload_id != excluding_runs:
+            if guest.workload_id != excluding_workload:
                 found[unit_id] = UnitUsage(unit_id in found, guest.workload_id, guest.tier, guest.since)
         return found
 

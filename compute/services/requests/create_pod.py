@@ -11,8 +11,9 @@ from compute.models import Tier, Workload
 from compute.services.access.ssh_keys import keys_of, named_keys
 from compute.services.billing.accounts import account_of, require_means
 from compute.services.billing.prices import sold_at
-from compute.services.placement.decide import PlacementRequest
-from compute.services.requests.create_vm import VmRequest, in_the_pool, model_of
+from compute.services.placement.pool import place_in_pool
+from compute.services.placement.request import PlacementRequest
+from compute.services.requests.create_vm import model_of
 from nodes.models import GpuUnit
 from openrelay.core import shared_connection
 from openrelay.core.errors import Invalid
@@ -66,7 +67,7 @@ def create_pod(*, caller: Caller, request: PodRequest, guard: IdempotencyGuard =
         sold_at(Tier.COMMUNITY, model_id),
     )
     require_means(account)
-    wanted = PlacementRequest(
+    placement_request = PlacementRequest(
         name=name,
         gpu_count=request.gpu_count,
         tier=Tier.COMMUNITY,
@@ -85,4 +86,4 @@ def create_pod(*, caller: Caller, request: PodRequest, guard: IdempotencyGuard =
             "requested_shm_gb": request.shm_size_gb,
         },
     )
-    return in_the_pool(caller, VmRequest(name=name, ssh_key_ids=()), wanted, guard)
+    return place_in_pool(caller, placement_request, guard)

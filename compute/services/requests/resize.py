@@ -7,7 +7,7 @@ from compute.domain.host_usage import HostRemaining
 from compute.models import Workload
 from compute.services.lifecycle.workload_lock import disk_is_gone, on_its_node, refuse_state
 from compute.services.placement.cpu_beside import beside_cpu
-from compute.services.placement.cpu_decide import left_for_cpu
+from compute.services.placement.cpu_decide import remaining_for_cpu_vms
 from compute.services.placement.decide import share_of
 from compute.services.placement.snapshot import read_snapshot
 from nodes.services.locking import LockedNode
@@ -66,15 +66,17 @@ def resize_disk(*, caller: Caller, workload_id: UUID, new_size_gb: int) -> None:
 def _room(held: LockedNode, workload: Workload) -> tuple[int | None, HostRemaining]:
     """The most GB that its disk could have on its node, None for no limit, and what is left there now."""
     if not workload.gpu_count:
-        left = left_for_cpu(held, workload.organization_id, named=True, excluding_workload=workload)
+        left = remaining_for_cpu_vms(
+            held, workload.organization_id, named=True, excluding_workload=workload.pk
+        )
         return held.node.disk_total_gb, left
-    facts = read_snapshot(held, workload.organization_id, workload.tier, excluding_workload=workload.pk)
-    each = share_of(held.node, facts.units)
+    snapshot = read_snapshot(held, workload.organization_id, workload.tier, excluding_workload=workload.pk)
+    each = share_of(held.node, snapshot.units)
     most = None if each.disk_gb is None else each.disk_gb * workload.gpu_count
     # As for a new one: what is beside VMs without GPUs leaves reserved GPUs their share.
     left = beside_cpu(
-        facts,
-        facts.left(excluding_workload=workload.pk),
+        snapshot,
+        snapshot.left(excluding_workload=workload.pk),
         workload.organization_id,
         named=True,
         chosen=(),

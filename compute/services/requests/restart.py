@@ -22,19 +22,11 @@ from compute.services.lifecycle.workload_lock import (
     require_its_node,
 )
 from compute.services.placement.commit import decide_affordable, start_again
-from compute.services.placement.cpu_commit import start_cpu_again
-from compute.services.placement.cpu_decide import refuse_cpu, wanted_again
-from compute.services.placement.decide import (
-    Placement,
-    PlacementRequest,
-    Rejection,
-    decide_from_snapshot,
-    options_for,
-)
+from compute.services.placement.decide import decide_from_snapshot, options_for
 from compute.services.placement.pod_admission import admit, require_online
+from compute.services.placement.pool import place_in_pool
+from compute.services.placement.request import Placement, PlacementRequest, Rejection, restart_request
 from compute.services.placement.snapshot import NodeSnapshot, SnapshotUnit, read_snapshot
-from compute.services.requests.create_cpu_vm import cpu_in_the_pool
-from compute.services.requests.create_vm import VmRequest, in_the_pool
 from nodes.models import GpuUnit
 from nodes.services.locking import LockedNode
 from openrelay.core import shared_connection
@@ -134,18 +126,18 @@ def _reboot(held: LockedNode, caller: Caller, workload: Workload) -> None:
 
 def _unfit(held: LockedNode, caller: Caller, workload: Workload, rules: Rules) -> str:
     """Why a running workload cannot be rebooted now, as sentences; empty when it can."""
-    facts = read_snapshot(held, workload.organization_id, workload.tier, excluding_workload=workload.pk)
-    if not facts.heard:
+    snapshot = read_snapshot(held, workload.organization_id, workload.tier, excluding_workload=workload.pk)
+    if not snapshot.heard:
         return f"The node of {workload.name} is offline. Try again when it is back."
-    claimed = {unit_id for unit_id, guest in facts.claims.items() if guest.workload_id == workload.pk}
-    own = [unit for unit in facts.units if unit.id in claimed]
+    claimed = {unit_id for unit_id, guest in snapshot.claims.items() if guest.workload_id == workload.pk}
+    own = [unit for unit in snapshot.units if unit.id in claimed]
     # A unit that is gone from its host has failed as surely as one that says so.
     failed = [
         address for unit in own for address in unit.failed or ([unit.address] if unit.gone else [])
     ] or _smaller(own, workload)
     if not failed:
         return ""
-    then = _to_stop_and_start(facts, caller, workload, rules)
+    then = _to_stop_and_start(snapshot, caller, workload, rules)
     return f"{_gpus_failed(failed)}, so {workload.name} is not rebooted. {then}"
 
 
@@ -158,7 +150,7 @@ def _smaller(own: Sequence[SnapshotUnit], workload: Workload) -> list[str]:
     return [unit.address for unit in own if unit.gpus < had.get(unit.id, 0)]
 
 
-def _to_stop_and_start(facts: NodeSnapshot, caller: Caller, workload: Workload, rules: Rules) -> str:
+def _to_stop_and_start(snapshot: NodeSnapshot, caller: Caller, workload: Workload, rules: Rules) -> str:
     """Whether to stop and start it would give a running workload healthy GPUs of its node, as a sentence."""
     if workload.kind == Workload.Kind.VM and not may_stop(caller):
         return (
@@ -169,19 +161,20 @@ def _to_stop_and_start(facts: NodeSnapshot, caller: Caller, workload: Workload, 
     try:
         require_active(caller)
         # On its own node it may have what it is not billed for.
-        if facts.held.node.organization_id != caller.organization_id:
+        if snapshot.held.node.organization_id != caller.organization_id:
             require_balance(caller)
     except Conflict as error:
         return f"To stop and start it would not help now. {error.message}"
-    if not facts.held.node.takes_new_work:
+    if not snapshot.held.node.takes_new_work:
         return f"{no_help} takes no new work."
     # As it would stand once it has stopped.
-    uses = facts.uses(excluding_runs=workload.pk)
-    room = decide_from_snapshot(facts, uses, workload.organization_id, _wanted(workload, rules), named=True)
-    if isinstance(room, Placement):
+    uses = snapshot.uses(excluding_workload=workload.pk)
+    request = restart_request(workload, disk_is_there=True)
+    placement = decide_from_snapshot(snapshot, uses, workload.organization_id, request, named=True)
+    if isinstance(placement, Placement):
         return "Stop it and start it again: its node has healthy GPUs for it now."
-    if room.short:
-        return f"{no_help} has too little {' and '.join(room.short)} for it."
+    if placement.short:
+        return f"{no_help} has too little {' and '.join(placement.short)} for it."
     return f"{no_help} has not enough healthy GPUs free for it."
 
 
@@ -189,21 +182,12 @@ def _take_back(held: LockedNode, caller: Caller, workload: Workload, rules: Rule
     """Start it again on the locked node, which has its disk."""
     require_active(caller)
     rules.admit(held, workload)
-    # The node is given by the disk, so what is reserved to the caller there serves as if it were named.
-    if not workload.gpu_count:
-        cpu = wanted_again(workload, disk_is_there=True)
-        require_balance(caller)
-        refusal = refuse_cpu(held, workload.organization_id, cpu, named=True)
-        if refusal is not None:
-            short = _too_little(refusal) if refusal.short else f"{refusal.sentence}."
-            raise _node_busy(workload, rules, short)
-        start_cpu_again(held, caller, workload)
-        return
-    wanted = _wanted(workload, rules)
-    room = decide_affordable(held, caller, wanted, named=True)
-    if isinstance(room, Rejection):
-        raise _node_busy(workload, rules, _short(held, workload, wanted, room))
-    start_again(held, caller, workload, room)
+    # The disk decides the node, so what is reserved to the caller there serves as if the node were named.
+    request = restart_request(workload, disk_is_there=True)
+    placement = decide_affordable(held, caller, request, named=True)
+    if isinstance(placement, Rejection):
+        raise _node_busy(workload, rules, _short(held, workload, request, placement))
+    start_again(held, caller, workload, placement)
 
 
 def _node_busy(workload: Workload, rules: Rules, short: str) -> Unavailable:
@@ -215,51 +199,40 @@ def _node_busy(workload: Workload, rules: Rules, short: str) -> Unavailable:
     )
 
 
-def _wanted(workload: Workload, rules: Rules, *, disk_is_there: bool = True) -> PlacementRequest:
-    return PlacementRequest(
-        name=workload.name,
-        gpu_count=workload.gpu_count,
-        tier=workload.tier,
-        model_id=workload.gpu_model_id,
-        guest_mem_mb=workload.requested_guest_mem_mb,
-        disk_gb=workload.disk_size_gb,
-        shm_gb=workload.requested_shm_gb,
-        alloc_class=rules.alloc_class,
-        again=workload,
-        disk_is_there=disk_is_there,
-    )
-
-
-def _short(held: LockedNode, workload: Workload, wanted: PlacementRequest, refusal: Rejection) -> str:
+def _short(held: LockedNode, workload: Workload, request: PlacementRequest, rejection: Rejection) -> str:
     """What the node is short of, as sentences."""
-    if refusal.short:
-        return _too_little(refusal)
-    facts = read_snapshot(held, workload.organization_id, workload.tier)
-    if not held.node.takes_new_work or not facts.heard:
-        return f"{refusal.sentence}."
+    if rejection.short:
+        return _too_little(rejection)
+    if not request.gpu_count:
+        return f"{rejection.sentence}."
+    snapshot = read_snapshot(held, workload.organization_id, workload.tier)
+    if not held.node.takes_new_work or not snapshot.heard:
+        return f"{rejection.sentence}."
     model = workload.gpu_model.name if workload.gpu_model else "its model"
     said = [
         f"it needs {workload.gpu_count} free GPU{'s' if workload.gpu_count > 1 else ''} of {model} and there "
-        f"{'are' if refusal.largest != 1 else 'is'} {refusal.largest or 'none'} for it."
+        f"{'are' if rejection.largest != 1 else 'is'} {rejection.largest or 'none'} for it."
     ]
-    said += _withheld(facts.units, workload.organization_id, wanted)
-    if failed := [address for unit in facts.units if _of(unit, wanted) for address in unit.failed]:
+    said += _withheld(snapshot.units, workload.organization_id, request)
+    if failed := [address for unit in snapshot.units if _of(unit, request) for address in unit.failed]:
         said.append(f"{_gpus_failed(failed)}.")
-    draining = [unit for unit in facts.units if unit.id in facts.occupancies and unit.id not in facts.claims]
-    free_then = options_for(draining, {}, workload.organization_id, wanted, named=True)
+    draining = [
+        unit for unit in snapshot.units if unit.id in snapshot.occupancies and unit.id not in snapshot.claims
+    ]
+    free_then = options_for(draining, {}, workload.organization_id, request, named=True)
     # What is reserved to it serves while it drains, and is counted already.
     if leaving := sum(option.gpus for option in free_then if option.standing not in OWN):
         said.append(f"{leaving} more are freed once earlier guests have stopped.")
     return " ".join(said)
 
 
-def _withheld(units: Sequence[SnapshotUnit], organization_id: UUID, wanted: PlacementRequest) -> list[str]:
+def _withheld(units: Sequence[SnapshotUnit], organization_id: UUID, request: PlacementRequest) -> list[str]:
     """Why units that are reserved to the organization do not serve it now, as sentences."""
     reserved = [
         unit
         for unit in units
         if unit.held is not None and organization_id in unit.held.audience and not unit.held.active
-        if (unit.model.pk, unit.alloc_class) == (wanted.model_id, wanted.alloc_class)
+        if (unit.model.pk, unit.alloc_class) == (request.model_id, request.alloc_class)
     ]
     gone = [unit.address for unit in reserved if unit.gone]
     in_review = [unit.address for unit in reserved if not unit.gone]
@@ -274,12 +247,12 @@ def _withheld(units: Sequence[SnapshotUnit], organization_id: UUID, wanted: Plac
     return said
 
 
-def _too_little(refusal: Rejection) -> str:
-    return f"it has too little {' and '.join(refusal.short)} for it."
+def _too_little(rejection: Rejection) -> str:
+    return f"it has too little {' and '.join(rejection.short)} for it."
 
 
-def _of(unit: SnapshotUnit, wanted: PlacementRequest) -> bool:
-    return not unit.gone and (unit.model.pk, unit.alloc_class) == (wanted.model_id, wanted.alloc_class)
+def _of(unit: SnapshotUnit, request: PlacementRequest) -> bool:
+    return not unit.gone and (unit.model.pk, unit.alloc_class) == (request.model_id, request.alloc_class)
 
 
 def _gpus_failed(addresses: Sequence[str]) -> str:
@@ -293,25 +266,12 @@ def _deploy_elsewhere(caller: Caller, workload: Workload) -> None:
 
     Raises Conflict (INVALID_STATE) when somebody else started or ended it meanwhile.
     """
-    request = VmRequest(
-        name=workload.name,
-        ssh_key_ids=(),
-        preferred_regions=workload.preferred_regions,
-        allow_fallback=workload.allow_fallback,
-        tier=workload.tier,
-    )
+    request = restart_request(workload, disk_is_there=False)
     try:
         if workload.gpu_count:
-            wanted = _wanted(workload, RULES[Workload.Kind(workload.kind)], disk_is_there=False)
             (sold,) = shared_connection.read(sold_at(workload.tier, workload.gpu_model_id))
-            in_the_pool(caller, request, replace(wanted, sold=tuple(sold)))
-        else:
-            cpu_in_the_pool(
-                caller,
-                wanted_again(workload, disk_is_there=False),
-                regions=workload.preferred_regions,
-                fallback=workload.allow_fallback,
-            )
+            request = replace(request, sold=tuple(sold))
+        place_in_pool(caller, request)
     except Invalid as error:
         # It was valid when it was made; what it needs is not there now.
         raise Unavailable(
