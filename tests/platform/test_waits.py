@@ -5,7 +5,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -14,11 +13,9 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test import Client
 
 from openrelay.core import shared_connection
-from openrelay.core.bounded_lock import BoundedLock
 from openrelay.core.database import bounded
 from openrelay.core.database.bounded import Connection, Limits
 from openrelay.core.database.statements import begin
-from openrelay.core.errors import TryAgain
 from openrelay.core.rows import query, query_all
 from openrelay.identity.models import Organization
 from tests import factories
@@ -180,20 +177,6 @@ def test_a_connection_that_hangs_does_not_keep_others_from_asking(limits: Callab
     finally:
         over.set()
         hung.join()
-
-
-def test_the_wait_for_a_turn_in_the_process_ends(settings: Any) -> None:
-    settings.DATABASE_LOCK_TIMEOUT = 0.2
-    turn = BoundedLock()
-    with ThreadPoolExecutor(1) as other:
-
-        def take() -> None:
-            with turn:
-                pass
-
-        with turn, pytest.raises(TryAgain):
-            other.submit(take).result(60)
-        other.submit(take).result(60)
 
 
 @WAYS

@@ -1,8 +1,8 @@
-"""The public pool's best fits for a VM, found in memory instead of by looking at every unit there is."""
+"""Ranking: the best fits of the public pool for a VM, by the fleet index instead of a scan of every unit."""
 
 import heapq
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
@@ -12,22 +12,25 @@ from compute.domain.selection import Fit, fit, reachable_totals
 from compute.models import Tier
 from compute.services.fleet import pool_scan
 from compute.services.fleet.availability import shapes_of
-from compute.services.fleet.delta import (
+from compute.services.fleet.index import (
     FleetDelta,
     FleetIndex,
-    Id,
-    Row,
-    one_at_a_time,
-    read_delta,
+    NodeId,
+    NodeIds,
+    OpenUnits,
+    ShapeGroup,
+    Survey,
+    delta_since,
+    published,
     sync_index,
 )
 from compute.services.fleet.node_survey import read
 from compute.services.fleet.refresh import refresh
 from openrelay.core import shared_connection
 
-# As many as may be busy with others' requests at once, and some.
+# More candidates than other requests may be changing at once.
 _ENOUGH = 16
-_AT_ONCE = 64
+_PAGE = 64
 _OF_SHAPE = """
 SELECT version::text, ARRAY(
     SELECT offer.node_id::text FROM compute_nodeoffer offer {more}
@@ -52,7 +55,7 @@ class Fits:
     """Some nodes whose open units of one model add up to the count, the best fit first; none is better than
     the first.
 
-    `most` is told when no units anywhere add up to it, where all were asked after: the most GPUs of one model
+    `most` is given when no units anywhere add up to it, where all were looked at: the most GPUs of one model
     that are open on one node.
     """
 
@@ -60,17 +63,16 @@ class Fits:
     most: int | None = None
 
 
-# A node that fits: how well, its id, the model, the sizes of its units that are open to all, and of others on
-# the market.
-FittingNode = tuple[Fit, Id, Id, tuple[int, ...], tuple[int, ...]]
+# A node that fits: how well, its id, and its open units of one model.
+FittingNode = tuple[Fit, NodeId, OpenUnits]
 
 
-# One request after the other is told much the same nodes.
+# Consecutive requests are given much the same nodes.
 _uuid = lru_cache(maxsize=4096)(UUID)
 
 
 class _Replaced(Exception):
-    """The offers were surveyed anew while they were read."""
+    """The fleet was surveyed again while the survey was read."""
 
 
 def best_fits(
@@ -84,84 +86,93 @@ def best_fits(
 ) -> Fits:
     """The best fits for so many GPUs of one of the models; in `regions` only, where any are named.
 
-    A node that came to be in one of these since the offers were surveyed may be left out. `delta` is what
-    `read_with_delta` just read for that organization and tier. Nothing is told when the offers keep being
-    replaced.
+    A node that came to be in one of these since the survey may be left out. `delta` is what `read_with_delta`
+    just read for that organization and tier. There are no candidates when the survey keeps being replaced.
     """
     models = frozenset(map(str, model_ids))
-    with one_at_a_time:
-        for _ in range(3):
-            try:
-                known, own = sync_index(delta or read_delta(organization_id, tier))
-                if known is not None:
-                    return _fits(known, own, organization_id, tier, gpu_count, models, regions)
-                refresh()
-            except _Replaced:
-                pass
-            delta = None
+    for _ in range(3):
+        try:
+            index, own = sync_index(delta or delta_since(published(), organization_id, tier))
+            if index is not None:
+                return _fits(index, own, organization_id, tier, gpu_count, models, regions)
+            refresh()
+        except _Replaced:
+            pass
+        delta = None
     return Fits([])
 
 
 def _fits(
-    known: FleetIndex,
-    own: frozenset[Id],
+    index: FleetIndex,
+    own: frozenset[NodeId],
     organization_id: UUID,
     tier: str,
     gpu_count: int,
-    model_ids: frozenset[Id],
+    model_ids: frozenset[str],
     regions: frozenset[str],
 ) -> Fits:
-    spot = tier == Tier.SPOT
     changed: list[FittingNode] = [
-        (how, node, model_id, sizes, on_market if spot else ())
-        for node, models in known.open.items()
-        if node not in own
-        for model_id, sizes, on_market in models
-        if model_id in model_ids and (how := fit(sizes, on_market if spot else (), gpu_count)) is not None
+        (how, node_id, units)
+        for node_id, by_model in index.open_units.items()
+        if node_id not in own
+        for units in by_model
+        if units.model_id in model_ids and (how := _fit(units, tier, gpu_count)) is not None
     ]
     if own:
-        # What is on the market is not for the organization that it is reserved to.
-        here = pool_scan.candidates(
+        # What its own organization has released is not for a spot request, so these nodes are scanned.
+        groups = pool_scan.candidates(
             organization_id=organization_id,
             tier=tier,
             levels={UUID(model_id): 0 for model_id in model_ids},
-            among=[UUID(node) for node in own],
+            among=[UUID(node_id) for node_id in own],
         )
         changed += [
-            (how, str(node), str(alike.model_id), alike.sizes, alike.on_market)
-            for alike in here
-            if (how := alike.fit(gpu_count)) is not None
-            for node in alike.node_ids
+            (how, str(node_id), OpenUnits(str(group.model_id), group.sizes, group.on_market))
+            for group in groups
+            if (how := group.fit(gpu_count)) is not None
+            for node_id in group.node_ids
         ]
     best: Iterator[FittingNode] = heapq.merge(
-        sorted(changed), _unchanged(known, own, tier, gpu_count, model_ids, regions)
+        sorted(changed, key=_order), _unchanged(index, own, tier, gpu_count, model_ids, regions), key=_order
     )
     if regions:
         best = _in_regions(best, regions)
     named = {model_id: UUID(model_id) for model_id in model_ids}
+    spot = tier == Tier.SPOT
     candidates = [
-        pool_scan.Candidate(_uuid(node), named[model_id], sizes, on_market)
-        for _, node, model_id, sizes, on_market in islice(best, _ENOUGH)
+        pool_scan.Candidate(
+            _uuid(node_id), named[units.model_id], units.sizes, units.spot_sizes if spot else ()
+        )
+        for _, node_id, units in islice(best, _ENOUGH)
     ]
-    told = candidates or own or regions
-    return Fits(candidates, None if told else _most(known, tier, gpu_count, model_ids))
+    unsure = candidates or own or regions
+    return Fits(candidates, None if unsure else _most(index, tier, gpu_count, model_ids))
 
 
-def _most(known: FleetIndex, tier: str, gpu_count: int, model_ids: frozenset[Id]) -> int | None:
+def _order(fitting: FittingNode) -> tuple[Fit, NodeId, str]:
+    how, node_id, units = fitting
+    return how, node_id, units.model_id
+
+
+def _fit(units: OpenUnits, tier: str, gpu_count: int) -> Fit | None:
+    return fit(units.sizes, units.spot_sizes if tier == Tier.SPOT else (), gpu_count)
+
+
+def _most(index: FleetIndex, tier: str, gpu_count: int, model_ids: frozenset[str]) -> int | None:
     """The most GPUs that are open on one node, when nowhere they add up to the count; None when they do, and
     it is the rest of a host that is short.
     """
-    sizes = [
-        anywhere + on_market if tier == Tier.SPOT else anywhere
-        for models in known.open.values()
-        for model_id, anywhere, on_market in models
-        if model_id in model_ids
+    open_units = [units for by_model in index.open_units.values() for units in by_model]
+    # A group of which every node has changed counts no longer.
+    open_units += [
+        group.units
+        for group in index.survey.groups[tier, None]
+        if next(_nodes(index, group, frozenset()), None) is not None
     ]
-    # Of nodes that have all changed since, as much is open as they say now.
-    sizes += [
-        row.sizes + row.on_market
-        for row in known.rows[tier, None]
-        if row.model_id in model_ids and next(_nodes(known, row, frozenset()), None) is not None
+    sizes = [
+        units.sizes + units.spot_sizes if tier == Tier.SPOT else units.sizes
+        for units in open_units
+        if units.model_id in model_ids
     ]
     if any(reachable_totals(each) >> gpu_count & 1 for each in sizes):
         return None
@@ -169,91 +180,110 @@ def _most(known: FleetIndex, tier: str, gpu_count: int, model_ids: frozenset[Id]
 
 
 def _unchanged(
-    known: FleetIndex,
-    own: frozenset[Id],
+    index: FleetIndex,
+    own: frozenset[NodeId],
     tier: str,
     gpu_count: int,
-    model_ids: frozenset[Id],
+    model_ids: frozenset[str],
     regions: frozenset[str],
 ) -> Iterator[FittingNode]:
     """Nodes that did not change since they were surveyed and that fit, the best fit first."""
-    able = [_able(known, tier, region, gpu_count, model_ids) for region in sorted(regions) or (None,)]
-    for how, alike in groupby(heapq.merge(*able, key=itemgetter(0)), key=itemgetter(0)):
-        yield from heapq.merge(*(_as_fits(known, row, how, own) for _, row in alike))
+    ranked = [
+        _ranked(index.survey, tier, region, gpu_count, model_ids) for region in sorted(regions) or (None,)
+    ]
+    for how, alike in groupby(heapq.merge(*ranked, key=itemgetter(0)), key=itemgetter(0)):
+        yield from heapq.merge(*(_fitting(index, group, how, own) for _, group in alike), key=_order)
 
 
-def _as_fits(known: FleetIndex, row: Row, how: Fit, own: frozenset[Id]) -> Iterator[FittingNode]:
-    for node in _nodes(known, row, own):
-        yield how, node, row.model_id, row.sizes, row.on_market
+def _fitting(index: FleetIndex, group: ShapeGroup, how: Fit, own: frozenset[NodeId]) -> Iterator[FittingNode]:
+    for node_id in _nodes(index, group, own):
+        yield how, node_id, group.units
 
 
 def _in_regions(fitting: Iterator[FittingNode], regions: frozenset[str]) -> Iterator[FittingNode]:
     """Those of the nodes that are in one of the regions now, in their order."""
-    while some := list(islice(fitting, _AT_ONCE)):
-        found = shared_connection.fetchone(_OF_REGIONS, [[node for _, node, *_ in some], sorted(regions)])
+    while page := list(islice(fitting, _PAGE)):
+        found = shared_connection.fetchone(
+            _OF_REGIONS, [[node_id for _, node_id, _ in page], sorted(regions)]
+        )
         there = set(found[0]) if found is not None else set()
-        yield from (each for each in some if each[1] in there)
+        yield from (each for each in page if each[1] in there)
 
 
-def _able(
-    known: FleetIndex, tier: str, region: str | None, gpu_count: int, model_ids: frozenset[Id]
-) -> list[tuple[Fit, Row]]:
-    """The rows whose nodes fit, and how well, the best first: the same for every such request."""
-    asked = (tier, region, gpu_count, model_ids)
-    if asked in known.able:
-        return known.able[asked]
-    if (tier, region) not in known.rows:
-        known.rows[tier, region] = _rows(known.version, tier, region)
-    able = [
-        (how, row)
-        for row in known.rows[tier, region]
-        if row.mask >> gpu_count & 1 and row.model_id in model_ids
-        if (how := fit(row.sizes, row.on_market, gpu_count)) is not None
+def _ranked(
+    survey: Survey, tier: str, region: str | None, gpu_count: int, model_ids: frozenset[str]
+) -> list[tuple[Fit, ShapeGroup]]:
+    """The groups whose nodes fit, and how well, the best first: the same for every such request."""
+    key = (tier, region, gpu_count, model_ids)
+    if key in survey.ranked:
+        return survey.ranked[key]
+    # Of two threads that read the groups at once, both keep the same.
+    groups = survey.groups.get((tier, region))
+    if groups is None:
+        groups = survey.groups.setdefault((tier, region), _groups(survey.version, tier, region))
+    ranked = [
+        (how, group)
+        for group in groups
+        if group.totals >> gpu_count & 1 and group.units.model_id in model_ids
+        if (how := _fit(group.units, tier, gpu_count)) is not None
     ]
-    able.sort(key=itemgetter(0))
-    # There is no end of counts that nothing fits.
-    if able:
-        known.able[asked] = able
-    return able
+    ranked.sort(key=itemgetter(0))
+    # Misses are not cached: the number of possible counts is unbounded.
+    if ranked:
+        survey.ranked[key] = ranked
+    return ranked
 
 
-def _rows(version: Id, tier: str, region: str | None) -> list[Row]:
+def _groups(version: str, tier: str, region: str | None) -> list[ShapeGroup]:
     shapes = shapes_of(UUID(version))
     if shapes is None:
         raise _Replaced
-    rows = []
+    groups = []
     for model_id, counted in shapes.items():
         for text in counted:
             shape = read(text)
-            on_market = shape.spot_sizes if tier == Tier.SPOT else ()
-            if shape.sizes or on_market:
-                # By its CPUs at least: GPUs that VMs without any took those of are refused time and again.
-                mask = shape.startable(0, open_sizes=shape.sizes, on_market=on_market)
-                rows.append(Row(str(model_id), text, shape.sizes, on_market, mask, region))
-    return rows
+            spot_sizes = shape.spot_sizes if tier == Tier.SPOT else ()
+            if shape.sizes or spot_sizes:
+                # A GPU whose CPUs a VM without GPUs has taken would be rejected each time.
+                totals = shape.startable(0, open_sizes=shape.sizes, on_market=spot_sizes)
+                units = OpenUnits(str(model_id), shape.sizes, spot_sizes)
+                groups.append(ShapeGroup(text, units, totals, region))
+    return groups
 
 
-def _nodes(known: FleetIndex, row: Row, own: frozenset[Id]) -> Iterator[Id]:
-    """The row's nodes by id, but for those that changed or are in `own`; read some at a time, and kept."""
-    # What has changed stays so as long as the version.
-    while row.nodes and row.nodes[0] in known.until:
-        row.nodes.pop(0)
-    place = 0
+def _nodes(index: FleetIndex, group: ShapeGroup, own: frozenset[NodeId]) -> Iterator[NodeId]:
+    """The group's nodes in the order of their ids, but for those that changed or are in `own`. They are read
+    in pages and kept.
+    """
+    known = group.node_ids
+    first = known.first
+    # A node that has changed stays so for as long as there is this survey.
+    while first < len(known.ids) and known.ids[first] in index.valid_until:
+        first += 1
+    if first != known.first:
+        known = group.node_ids = replace(known, first=first)
+    place = first
     while True:
-        while place < len(row.nodes):
-            node = row.nodes[place]
-            if node not in known.until and node not in own:
-                yield node
+        while place < len(known.ids):
+            node_id = known.ids[place]
+            if node_id not in index.valid_until and node_id not in own:
+                yield node_id
             place += 1
-        if row.whole:
+        if known.is_complete:
             return
-        which = [row.model_id, row.shape, row.after, _AT_ONCE]
-        if row.region is None:
-            found = shared_connection.fetchone(_ANYWHERE, which)
-        else:
-            found = shared_connection.fetchone(_IN_REGION, [row.region, *which])
-        if found is None or found[0] != known.version:
-            raise _Replaced
-        row.nodes += found[1]
-        row.whole = len(found[1]) < _AT_ONCE
-        row.after = row.nodes[-1] if found[1] else row.after
+        page = _read_page(index.survey.version, group, after=known.last)
+        known = NodeIds(known.ids + tuple(page), known.first, len(page) < _PAGE)
+        if len(known.ids) > len(group.node_ids.ids) or known.is_complete:
+            group.node_ids = known
+
+
+def _read_page(version: str, group: ShapeGroup, *, after: NodeId) -> list[NodeId]:
+    params = [group.units.model_id, group.shape, after, _PAGE]
+    if group.region is None:
+        found = shared_connection.fetchone(_ANYWHERE, params)
+    else:
+        found = shared_connection.fetchone(_IN_REGION, [group.region, *params])
+    if found is None or found[0] != version:
+        raise _Replaced
+    page: list[NodeId] = found[1]
+    return page

@@ -6,7 +6,7 @@ from uuid import UUID
 from compute.domain.host_shares import Shape
 from compute.domain.selection import Choice
 from compute.models import Workload
-from compute.services.fleet.delta import FleetDelta
+from compute.services.fleet.index import FleetDelta
 from nodes.models import GpuModel, GpuUnit
 
 # A workload without GPUs gets no unit.

@@ -6,7 +6,7 @@ from compute.models import Workload
 from compute.services.access.ssh_keys import keys_of, named_keys
 from compute.services.billing.accounts import account_of, require_means
 from compute.services.billing.prices import sold_at
-from compute.services.fleet.delta import read_with_delta
+from compute.services.fleet.index import read_with_delta
 from compute.services.fleet.regions import require_one_place
 from compute.services.placement.pool import place_in_pool, place_on_node
 from compute.services.placement.request import PlacementRequest
