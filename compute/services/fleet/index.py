@@ -28,7 +28,7 @@ _NEVER = 2**63
 _SQL = f"""(
     SELECT json_build_array(version, usable, seen_now, own, news,
                             trunc(extract(epoch FROM {settings.CLOCK_SQL}) * 1000000))
-    FROM compute_pool_news(%s::uuid, %s::text, %s::uuid[], %s::uuid, {settings.CLOCK_SQL},
+    FROM compute_fleet_delta(%s::uuid, %s::text, %s::uuid[], %s::uuid, {settings.CLOCK_SQL},
                            interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds', {_MOST_CHANGED})
 )"""  # noqa: S608  (constants of our own)
 

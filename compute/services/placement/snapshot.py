@@ -29,7 +29,7 @@ _SQL = f"""(
             AND own.gpu_model_id = sold.gpu_model_id AND own.tier = sold.tier
         WHERE sold.tier = %s
     ))
-    FROM compute_on_node({{node}}, {settings.CLOCK_SQL},
+    FROM compute_node_snapshot({{node}}, {settings.CLOCK_SQL},
                          interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds', %s::uuid)
 )"""  # noqa: S608  (settings)
 _MODEL = ("id", "name", "manufacturer", "vram_gb")
