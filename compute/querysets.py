@@ -1,17 +1,14 @@
 """Questions to the workloads: whose they are, what they hold, what still runs."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from uuid import UUID
 
-from django.apps import apps
 from django.db import models
-from django.db.models import Count, OuterRef, Q, Subquery
+from django.db.models import Count, F, FilteredRelation, Q
 
 from compute.domain import states
-
-if TYPE_CHECKING:
-    from openrelay.identity.caller import Caller
+from openrelay.identity.caller import Caller
 
 
 class SshKeyQuerySet(models.QuerySet[Any]):
@@ -33,14 +30,14 @@ class SshKeyQuerySet(models.QuerySet[Any]):
 class WorkloadQuerySet(models.QuerySet[Any]):
     """Workloads."""
 
-    def visible_to(self, caller: "Caller") -> Self:
+    def visible_to(self, caller: Caller) -> Self:
         """Workloads of the organization that `caller` acts in. Nobody sees another's, operators included."""
         return self.filter(organization_id=caller.organization_id)
 
     def with_guest(self) -> Self:
         """Annotate `guest_observed`: what was last heard of the guest that each is to run; None for none."""
-        runs = apps.get_model("compute", "Run").objects.wanted().filter(workload=OuterRef("pk"))
-        return self.annotate(guest_observed=Subquery(runs.values("observed")[:1]))
+        wanted = FilteredRelation("runs", condition=Q(runs__closed_at=None, runs__desired="running"))
+        return self.annotate(wanted_run=wanted, guest_observed=F("wanted_run__observed"))
 
     def active(self) -> Self:
         """Workloads that are not terminated."""

@@ -1,16 +1,14 @@
 """Questions to the hardware: who sees a node, what is held when, in which phase a hold is."""
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from django.conf import settings
 from django.db import models
 from django.db.models import Case, F, Q, Value, When
 
 from openrelay.core.clock import Now
-
-if TYPE_CHECKING:
-    from openrelay.identity.caller import Caller
+from openrelay.identity.caller import Caller
 
 # A moment: one that was read from the database's clock under a lock, or that clock in the query itself.
 Moment = dt.datetime | Now
@@ -29,7 +27,7 @@ class NodeStatus:
 class NodeQuerySet(models.QuerySet[Any]):
     """Nodes."""
 
-    def visible_to(self, caller: "Caller") -> Self:
+    def visible_to(self, caller: Caller) -> Self:
         """Nodes that `caller` has a relation to by ownership, or all for an operator."""
         return self if caller.is_operator else self.filter(organization_id=caller.organization_id)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from django import forms
@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from openrelay.console.base import titled
+from openrelay.console.base import FactsAdmin, titled
 from openrelay.console.caller import caller_of, decider
 from openrelay.console.forms import ReasonForm
 from openrelay.core.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
@@ -20,9 +20,6 @@ from reservations.admin.forms import AudienceForm, EndForm, PlainForm, ShownForm
 from reservations.services import amending, effects
 from reservations.services.amending import Changes, Shown
 from reservations.services.review import Review, review
-
-if TYPE_CHECKING:
-    from reservations.admin.lists import ReservationAdmin
 
 ACTION = "reservation.manage"
 # How many organizations the field for adding offers by itself; any other can be typed.
@@ -101,7 +98,7 @@ CHOICES = {
 class ReviewPages:
     """The page of one reservation, and the one on which a choice is confirmed."""
 
-    def __init__(self, model_admin: "ReservationAdmin") -> None:
+    def __init__(self, model_admin: FactsAdmin) -> None:
         self.model_admin = model_admin
 
     def show(self, request: HttpRequest, pk: UUID) -> HttpResponse:
