@@ -7,7 +7,8 @@ from tests.mutants.mutant import Mutant, one
 from tests.mutants.seeded_people import PEOPLE
 from tests.mutants.seeded_shares import SHARES
 
-_PLACEMENT = "compute/domain/selection.py"
+_ELIGIBILITY = "compute/domain/eligibility.py"
+_SELECTION = "compute/domain/selection.py"
 _UNIT = "nodes/models/gpu_unit.py"
 _SURVEY = "nodes/services/survey.py"
 _REPORTS = "compute/services/agents/guest_reports.py"
@@ -37,79 +38,79 @@ MUTANTS = (
     one(
         "row-free",
         "a unit that is free and not reserved is open to everybody",
-        _PLACEMENT,
-        "    if held is None:\n        return Standing.OPEN\n",
-        "    if held is None:\n        return Standing.OPEN if tier == SPOT else None\n",
+        _ELIGIBILITY,
+        "    if held is None:\n        return Eligibility.OPEN\n",
+        "    if held is None:\n        return Eligibility.OPEN if tier == SPOT else None\n",
     ),
     one(
         "row-draining",
         "a unit that an earlier guest may still be on is nobody's but the audience's",
-        _PLACEMENT,
+        _ELIGIBILITY,
         "    if use.workload_id is not None or use.occupied:\n",
         "    if use.workload_id is not None:\n",
     ),
     one(
         "row-reserved-not-released",
         "what is reserved and not released is not for spot",
-        _PLACEMENT,
+        _ELIGIBILITY,
         "held.active and held.released else None",
         "held.active else None",
     ),
     one(
         "row-reserved-audience",
         "the audience may have what is reserved to it",
-        _PLACEMENT,
-        "return Standing.OWN_DRAINING if use.occupied else Standing.OWN_FREE",
-        "return None if not held.released else Standing.OWN_FREE",
+        _ELIGIBILITY,
+        "return Eligibility.OWN_DRAINING if use.occupied else Eligibility.OWN_FREE",
+        "return None if not held.released else Eligibility.OWN_FREE",
     ),
     one(
         "row-reserved-draining",
         "the audience may have what is reserved to it and draining",
-        _PLACEMENT,
-        "return Standing.OWN_DRAINING if use.occupied else Standing.OWN_FREE",
-        "return None if use.occupied else Standing.OWN_FREE",
+        _ELIGIBILITY,
+        "return Eligibility.OWN_DRAINING if use.occupied else Eligibility.OWN_FREE",
+        "return None if use.occupied else Eligibility.OWN_FREE",
     ),
     one(
         "row-reserved-by-name",
         "what is reserved is had by naming the node only",
-        _PLACEMENT,
+        _ELIGIBILITY,
         "        if not named:\n            return None\n",
         "",
     ),
     one(
         "row-released-spot",
         "what is released is for sale to spot",
-        _PLACEMENT,
-        "return Standing.MARKET if tier == SPOT and held.active and held.released else None",
+        _ELIGIBILITY,
+        "return Eligibility.MARKET if tier == SPOT and held.active and held.released else None",
         "return None",
     ),
     one(
         "row-released-ordinary",
         "what is released is not for ordinary workloads",
-        _PLACEMENT,
+        _ELIGIBILITY,
         "if tier == SPOT and held.active",
         "if held.active",
     ),
     one(
         "released-first",
         "over the fleet spot goes where it takes the least of what is open to everybody",
-        _PLACEMENT,
+        _SELECTION,
         "return from_open, sum(sizes) + sum(on_market)",
         "return 0, sum(sizes) + sum(on_market)",
     ),
     one(
         "row-spot-preempted",
         "a spot workload gives way to the audience",
-        _PLACEMENT,
-        "return Standing.OWN_SPOT if use.tier == SPOT else None",
+        _ELIGIBILITY,
+        "return Eligibility.OWN_SPOT if use.tier == SPOT else None",
         "return None",
     ),
     one(
         "row-ordinary-stays",
         "an ordinary workload gives way to nobody",
-        _PLACEMENT,
-        "return Standing.OWN_SPOT if use.tier == SPOT else None",
-        "return Standing.OWN_FREE",
+        _ELIGIBILITY,
+        "return Eligibility.OWN_SPOT if use.tier == SPOT else None",
+        "return Eligibility.OWN_FREE",
     ),
     one(
         "row-review-audience",
@@ -121,7 +122,7 @@ MUTANTS = (
     one(
         "row-review-spot",
         "a reservation in review grants nothing to spot",
-        _PLACEMENT,
+        _ELIGIBILITY,
         "held.active and held.released else None",
         "held.released else None",
     ),
@@ -281,7 +282,7 @@ MUTANTS = (
     one(
         "oldest-preempted",
         "of spot workloads the youngest give way",
-        _PLACEMENT,
+        _SELECTION,
         "for victim in sorted(sizes, key=lambda victim: (since[victim], victim), reverse=True):",
         "for victim in sorted(sizes, key=lambda victim: (since[victim], victim)):",
     ),
@@ -289,7 +290,7 @@ MUTANTS = (
         "offline-node-placed",
         "nothing starts on a node that is silent",
         "compute/services/placement/decide.py",
-        "    if not facts.heard:\n",
+        "    if not snapshot.heard:\n",
         "    if False:\n",
     ),
     one(
