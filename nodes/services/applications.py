@@ -62,7 +62,9 @@ def decide(*, actor: Actor, application_id: UUID, approve: bool, reason: str = "
         if found is None:
             raise NotFound()
         if found.decided_at is not None:
-            raise Conflict(f"The application was {found.status} before. A new one can be decided anew.")
+            raise Conflict(
+                f"The application was {found.status} already. Only a new application can be decided."
+            )
         before = found.status
         found.approved, found.decided_by, found.decided_at = approve, actor.name[:80], clock.read()
         found.save(update_fields=["approved", "decided_by", "decided_at"])

@@ -101,10 +101,10 @@ def translate(error: Exception, request_id: str) -> ApiError:
 def _from_database(error: Exception, request_id: str) -> ApiError:
     state = getattr(error.__cause__, "sqlstate", None)
     if state in _CAME_BETWEEN_STATES:
-        return TryAgain("Another change came between. Try again.")
+        return TryAgain("A concurrent change conflicted with this request. Try again.")
     if state in _TIMEOUT_STATES:
         log.warning("a wait in the database was ended, request %s: %s", request_id, error)
-        return TryAgain("The database is busy: this took too long and was given up. Try again.")
+        return TryAgain("The database is busy, and the request timed out. Try again.")
     if isinstance(error, DataError):
         log.error("a value reached the database that it cannot take, request %s", request_id, exc_info=error)
         return Invalid("A value is out of range.")
@@ -112,7 +112,9 @@ def _from_database(error: Exception, request_id: str) -> ApiError:
         # The rules are checked before they are broken, so this is a change that came between, or a rule
         # forgotten.
         log.error("a constraint refused a change, request %s", request_id, exc_info=error)
-        return Conflict("This changed meanwhile. Read it again and retry.")
+        return Conflict(
+            "A concurrent change conflicted with this request. Read the resource again and retry."
+        )
     if isinstance(error, OperationalError | InterfaceError) and (
         state is None or state[:2] in ("08", "53", "57")
     ):

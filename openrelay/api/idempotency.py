@@ -74,7 +74,7 @@ class GuardedRequest:
         fingerprint, answer = kept
         if fingerprint != self.fingerprint:
             raise Unprocessable(
-                "This Idempotency-Key came before with another request. Use a new key for a new request."
+                "This Idempotency-Key was used with another request. Use a new key for a new request."
             )
         raise Replayed(answer)
 
@@ -119,7 +119,7 @@ class GuardedRequest:
 
 def _in_use() -> ApiError:
     error = Conflict(
-        "The first request with this Idempotency-Key still runs. Wait and send it again.",
+        "Another request with this Idempotency-Key is still running. Wait and retry.",
         code="IDEMPOTENCY_KEY_IN_USE",
     )
     error.headers["Retry-After"] = "1"

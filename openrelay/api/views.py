@@ -228,12 +228,12 @@ def _refusal(caller: Caller, access: Access) -> ApiError | None:
     if access.public:
         return None
     if access.node != (caller.kind == "node"):
-        return NotFound() if access.hidden else Forbidden("This kind of credential does not serve here.")
+        return NotFound() if access.hidden else Forbidden("This kind of credential cannot be used here.")
     if access.node:
         return None
     if access.session_only and caller.kind == "api_key":
         return Forbidden(
-            "This takes a signed-in person: use a session token, not an API key.",
+            "This operation needs a session token of a signed-in person, not an API key.",
             permission=access.action,
             deniedBy="platform",
         )

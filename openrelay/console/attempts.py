@@ -68,7 +68,7 @@ def begin(attempt: Attempt) -> None:
     wait = max(count.seconds_left for count, _ in beyond)
     minutes = math.ceil(wait / 60)
     raise TooManyRequests(
-        "Too many attempts to sign in have failed. Nobody looked at this password. Try again in "
+        "Too many attempts to sign in have failed. This password was not checked. Try again in "
         f"{minutes} minute{'' if minutes == 1 else 's'}.",
         retry_after=wait,
     )

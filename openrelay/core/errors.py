@@ -64,7 +64,7 @@ class Conflict(ApiError):
 
 
 class Unprocessable(ApiError):
-    """422: an Idempotency-Key that came before with another request."""
+    """422: an Idempotency-Key that was used with another request."""
 
     status = 422
     code = "IDEMPOTENCY_KEY_REUSED"
@@ -93,7 +93,7 @@ class Unavailable(ApiError):
 
 
 class TryAgain(Unavailable):
-    """503: a wait was ended, or another change came between. The same request may succeed in a moment."""
+    """503: a wait timed out, or a concurrent change conflicted. A retry may succeed."""
 
     code = "TRY_AGAIN"
 

@@ -181,8 +181,7 @@ CODES = {
     "RESERVATION_ENDED": Code(
         409,
         "the reservation was cancelled or has expired.",
-        "The reservation is expired; what has ended can no longer be changed. Make a new reservation "
-        "instead.",
+        "The reservation is expired. A reservation that has ended cannot be changed. Make a new one instead.",
     ),
     "RESERVATION_NOT_ACTIVE": Code(
         409,

@@ -45,8 +45,8 @@ def require_not_ended(reservation: Reservation) -> None:
     """Raise Conflict RESERVATION_ENDED for a reservation that was cancelled or has expired."""
     if reservation.status in Status.ENDED:
         raise Conflict(
-            f"The reservation is {reservation.status}; what has ended can no longer be changed. "
-            "Make a new reservation instead.",
+            f"The reservation is {reservation.status}. A reservation that has ended cannot be changed. Make "
+            "a new one instead.",
             code="RESERVATION_ENDED",
         )
 

@@ -359,7 +359,7 @@ def test_a_key_stays_within_its_makers_role_of_now(sdk: ModuleType) -> None:
     assert authenticate(made.key, source_ip="192.0.2.7", request_id="").may("compute.read")
 
 
-# Nobody gives what they do not hold
+# A caller cannot grant permissions that the caller does not have
 
 
 def test_nobody_gives_what_they_do_not_hold(sdk: ModuleType) -> None:

@@ -40,7 +40,7 @@ def attach(*, caller: Caller, workload_id: UUID, ssh_key_id: UUID | None) -> Non
         caller.require("compute.operate")
         workload = find(caller, workload_id)
         if workload.status == states.TERMINATED:
-            raise Invalid(f"{workload.name} is terminated; no key opens it any more.")
+            raise Invalid(f"{workload.name} is terminated. Its SSH keys cannot be changed.")
         key = _locked_key(caller, ssh_key_id)
         made = WorkloadSshKey.objects.filter(workload=workload, ssh_key=key).exists()
         if made:

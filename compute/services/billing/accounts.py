@@ -54,8 +54,8 @@ def require_balance(caller: Caller) -> None:
 def _require_status(status: str) -> None:
     if status != ACTIVE:
         raise Conflict(
-            f"The account of your organization is {status}, so nothing is started for it, and what runs is "
-            "stopped after a grace period. Ask an operator.",
+            f"The account of your organization is {status}. Nothing starts, and running workloads stop "
+            "after a grace period. Ask an operator.",
             code="ACCOUNT_RESTRICTED",
         )
 
@@ -63,7 +63,7 @@ def _require_status(status: str) -> None:
 def _require_left(cents: int) -> None:
     if cents <= FLOOR_CENTS:
         raise Conflict(
-            f"Your organization has {cents} cents left, and nothing that is billed is started at "
-            f"{FLOOR_CENTS} or below. Add to its balance first.",
+            f"Your organization has {cents} cents left. Billed workloads start only above {FLOOR_CENTS} "
+            "cents. Add to its balance first.",
             code="INSUFFICIENT_BALANCE",
         )

@@ -21,6 +21,6 @@ def require_one_place(node_id: str | None, preferred: Sequence[str], allow_fallb
     """Raises Invalid for a request that names a node and regions both."""
     if node_id is not None and (preferred or allow_fallback):
         raise Invalid(
-            "nodeId goes with neither preferredRegions nor allowFallback: a VM that names its node is placed "
-            "there or nowhere."
+            "nodeId cannot be combined with preferredRegions or allowFallback: a VM that names its node is "
+            "placed there or nowhere. Leave one of them out."
         )

@@ -90,7 +90,7 @@ def close_occupancy_by_override(*, caller: Caller, run_id: UUID, reason: str) ->
         if run is None:
             raise NotFound()
         if run.closed_at is not None:
-            raise Conflict("The run is over already; there is nothing to override.")
+            raise Conflict("The run has already ended. There is nothing to override.")
         if run.desired != Run.Desired.GONE:
             raise Conflict(
                 f"The run is to run: {run.workload.name} is {run.workload.status}. Terminate it first."

@@ -33,7 +33,9 @@ def move(
 ) -> None:
     """Bring one workload to `target`, under the lock of its node; see `move_all`."""
     if not states.may(workload.status, target):
-        raise Conflict(f"{workload.name} is {workload.status}; from there it cannot become {target}.")
+        raise Conflict(
+            f"{workload.name} is {workload.status}. A workload in this state cannot become {target}."
+        )
     shown = {workload.pk: after} if after else None
     move_all([workload], target, reason=reason, actor=actor, at=at, note=note, after=shown, event=event)
 
@@ -83,7 +85,8 @@ def move_all(
     )
     if rows.update(**values) != len(befores):
         raise Conflict(
-            f"The state changed meanwhile; it can no longer become {target}. Look again and repeat."
+            f"The state changed meanwhile. The workload can no longer become {target}. Read it again and "
+            "retry."
         )
     for workload in workloads:
         if target == states.RUNNING and workload.started_at is None:
@@ -128,7 +131,7 @@ def set_status_reason(
     befores = {workload.pk: facts(workload) for workload in changed}
     rows = Workload.objects.filter(pk__in=befores, status__in={workload.status for workload in changed})
     if rows.update(status_reason=reason[:300], updated_at=at) != len(changed):
-        raise Conflict("The state changed meanwhile. Look again and repeat.")
+        raise Conflict("The state changed meanwhile. Read the workload again and retry.")
     for workload in changed:
         workload.status_reason, workload.updated_at = reason[:300], at
     record_all(

@@ -37,7 +37,7 @@ def on_its_node(
     while True:
         node_id = find(caller, workload_id).node_id
         if node_id is None:
-            raise Conflict("It is on no node yet. Look again and repeat.")
+            raise Conflict("The workload has no node yet. Read it again and retry.")
         with locked_for(node_id, caller) as (held, now):
             now.require(action)
             workload = find(now, workload_id)
@@ -67,4 +67,6 @@ def require_its_node(held: LockedNode, workload: Workload) -> None:
 
 def refuse_state(workload: Workload, what: str, needed: str) -> Conflict:
     """The answer to an action that the workload's state forbids, naming both: Conflict INVALID_STATE."""
-    return Conflict(f"{workload.name} is {workload.status}; {what} takes one that is {needed}.")
+    return Conflict(
+        f"{workload.name} is {workload.status}. {what.capitalize()} needs a workload that is {needed}."
+    )

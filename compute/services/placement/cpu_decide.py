@@ -27,7 +27,7 @@ def decide_without_gpus(
         held, organization_id, named=named, excluding_workload=request.restarted_id
     )
     if short := remaining.lacks(request.given, disk_is_there=request.disk_is_there):
-        return Rejection(f"the node has too little {' and '.join(short)} to spare", host=True, short=short)
+        return Rejection(f"the node has not enough free {' and '.join(short)}", host=True, short=short)
     return Placement(request.given, size_rate(request.resource_size))
 
 

@@ -81,8 +81,19 @@ def _find(
             return found
         rejection = rejection or found
         left = [option for option in left if option.model_id != choice.model_id]
-    return rejection or Rejection(
-        "the node has no such number of free GPUs that you may have", largest(options)
+    return rejection or Rejection(_too_few(options, request.gpu_count), largest(options))
+
+
+def _too_few(options: Sequence[Option], gpu_count: int) -> str:
+    """Why the units that the request may use do not meet the count, as the end of a sentence."""
+    most = largest(options)
+    if most < gpu_count:
+        return (
+            f"the node has {most} GPU{'' if most == 1 else 's'} of one model that your organization may use "
+            f"now, and {gpu_count} {'was' if gpu_count == 1 else 'were'} requested"
+        )
+    return (
+        f"the units that your organization may use there now do not add up to {gpu_count} GPUs of one model"
     )
 
 
@@ -232,7 +243,7 @@ def _shape(
     given = shape_for(request, each, vram_gb=model.vram_gb, node_gpus=node_gpus)
     if given is None:
         return Rejection(
-            "it asks for more memory or disk than these GPUs come with on the node",
+            "the request asks for more memory or disk than the share of these GPUs on the node",
             shape=True,
             short=("RAM",),
         )
@@ -242,6 +253,6 @@ def _shape(
         lacks = tuple(name for name in lacks if name != "CPU")
     if lacks:
         return Rejection(
-            "the node has the GPUs, but not the memory or disk to go with them", host=True, short=lacks
+            "the node has the GPUs, but not enough free memory or disk for them", host=True, short=lacks
         )
     return given

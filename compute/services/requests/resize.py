@@ -36,7 +36,7 @@ def resize_disk(*, caller: Caller, workload_id: UUID, new_size_gb: int) -> None:
             )
         size_gb = workload.disk_size_gb
         if new_size_gb <= size_gb:
-            raise Invalid(f"newSizeGb must be above {size_gb}, what the disk has: it can only grow.")
+            raise Invalid(f"newSizeGb must be above {size_gb}, the size of the disk: a disk can only grow.")
         most, left = _room(held, workload)
         if most and new_size_gb > most:
             raise Invalid(
@@ -47,7 +47,7 @@ def resize_disk(*, caller: Caller, workload_id: UUID, new_size_gb: int) -> None:
             left.disk_free_gb is not None and new_size_gb - size_gb > left.disk_free_gb
         ):
             raise Unavailable(
-                "The node that holds the disk has not that much room now. Ask for less, or try later.",
+                "The node of the disk does not have that much free space now. Ask for less, or try later.",
                 code="INSUFFICIENT_HOST_CAPACITY",
             )
         Workload.objects.filter(pk=workload.pk).update(disk_size_gb=new_size_gb, updated_at=held.at)

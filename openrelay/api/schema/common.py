@@ -35,8 +35,8 @@ CODES = {
     ),
     "IDEMPOTENCY_KEY_IN_USE": Code(
         409,
-        "the first request with this Idempotency-Key still runs; the answer carries Retry-After.",
-        "The first request with this Idempotency-Key still runs. Wait and send it again.",
+        "another request with this Idempotency-Key is still running; the answer carries Retry-After.",
+        "Another request with this Idempotency-Key is still running. Wait and retry.",
     ),
     "PAYLOAD_TOO_LARGE": Code(
         413, "the body is larger than 1 MiB.", "The body is larger than 1 MiB. Send less."
@@ -44,8 +44,8 @@ CODES = {
     "UNSUPPORTED_MEDIA_TYPE": Code(415, "the body is not JSON.", "Send the body as application/json."),
     "IDEMPOTENCY_KEY_REUSED": Code(
         422,
-        "this Idempotency-Key came before with another request.",
-        "This Idempotency-Key came before with another request. Use a new key for a new request.",
+        "this Idempotency-Key was used with another request.",
+        "This Idempotency-Key was used with another request. Use a new key for a new request.",
     ),
     "RATE_LIMITED": Code(
         429,
@@ -59,9 +59,9 @@ CODES = {
     ),
     "TRY_AGAIN": Code(
         503,
-        "another change came between, or a wait for the database was ended; send the request again after "
+        "a concurrent change conflicted, or the database was busy; send the request again after "
         "`Retry-After` seconds.",
-        "Another change came between. Try again.",
+        "A concurrent change conflicted with this request. Try again.",
     ),
     "DATABASE_UNAVAILABLE": Code(
         503, "the database does not answer.", "The database does not answer. Try again."

@@ -421,7 +421,7 @@ DESCRIPTION = Description(
         "ESCALATION_REFUSED": Code(
             403,
             "the key or role would hold more than its maker does; `permission` names what.",
-            "A key cannot hold more than its maker, and you do not hold provider.write. Leave it out.",
+            "A key cannot grant permissions that its author does not have: provider.write. Leave them out.",
             {"permission": "provider.write", "deniedBy": "role"},
         ),
         "ROLE_IN_USE": Code(

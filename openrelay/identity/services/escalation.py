@@ -1,4 +1,4 @@
-"""Nobody gives what they do not hold."""
+"""Escalation: a caller cannot grant permissions that the caller does not have."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,8 @@ def refuse_escalation(caller: Caller, permissions: Sequence[str], *, of: str) ->
     if not caller.is_operator and set(beyond) & PLATFORM_ACTIONS:
         beyond = sorted(set(beyond) & PLATFORM_ACTIONS)
     raise Forbidden(
-        f"A {of} cannot hold more than its maker, and you do not hold {', '.join(beyond)}. Leave it out.",
+        f"A {of} cannot grant permissions that its author does not have: {', '.join(beyond)}. Leave them "
+        "out.",
         code="ESCALATION_REFUSED",
         permission=beyond[0],
         deniedBy=caller.denied_by(beyond[0]),
@@ -45,8 +46,8 @@ def refuse_giving(caller: Caller, role: HeldRole, *, platform_ops: bool) -> None
     beyond = sorted(role.actions(platform_ops=platform_ops) - caller.actions)
     if beyond:
         raise Forbidden(
-            f"Nobody gives what they do not hold, and you do not hold {', '.join(beyond)}. Give a role "
-            "without it.",
+            f"You cannot assign a role with permissions that you do not have: {', '.join(beyond)}. Choose "
+            "another role.",
             code="ESCALATION_REFUSED",
             permission=beyond[0],
             deniedBy=caller.denied_by(beyond[0]),
@@ -72,8 +73,8 @@ def refuse_wider_conditions(
     for name, refused in wider.items():
         if refused:
             raise Forbidden(
-                f"Your own role is narrowed by {name}, and a role that you make or give has to stay within. "
-                f"It needs {name} that yours include.",
+                f"Your role is restricted by {name}. A role that you create or assign needs {name} within "
+                "yours.",
                 code="ESCALATION_REFUSED",
                 permission="role.manage",
                 deniedBy="role",

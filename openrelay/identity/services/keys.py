@@ -74,9 +74,9 @@ def ceiling_of(
     """
     for scope in scopes:
         if scope not in _SCOPES:
-            raise Invalid(f"scopes: {scope[:60]!a} is not a scope here. Use {', '.join(_SCOPES)}.")
+            raise Invalid(f"scopes: {scope[:60]!a} is not a scope of this API. Use {', '.join(_SCOPES)}.")
         if scope in _SCOPE_NEEDS and _SCOPE_NEEDS[scope] not in scopes:
-            raise Invalid(f"scopes: {scope} goes only together with {_SCOPE_NEEDS[scope]}.")
+            raise Invalid(f"scopes: {scope} requires {_SCOPE_NEEDS[scope]}.")
     if permissions is not None:
         return checked_permissions(permissions)
     if template is not None:
