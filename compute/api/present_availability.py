@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from compute.domain.host_shares import MIN_DISK_GB, Share, floor_mb, largest_guest_mb
+from compute.domain.host_shares import MIN_DISK_GB, GpuShare, floor_mb, largest_guest_mb
 from compute.domain.selection import list_totals
 from compute.services.fleet.availability import ModelAvailability, Offer
 from openrelay.api.runs import Part
@@ -102,7 +102,7 @@ def _offer(offer: Offer) -> dict[str, Any]:
     }
 
 
-def _cap(share: Share) -> dict[str, int]:
+def _cap(share: GpuShare) -> dict[str, int]:
     """A ShapeCap: what one GPU comes with; 0 for what its node has not told."""
     return {
         "ramMb": 0 if share.ram_budget_mb is None else largest_guest_mb(share.ram_budget_mb),

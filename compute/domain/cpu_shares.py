@@ -1,20 +1,20 @@
-"""What of a host VMs without GPUs may have. Pure arithmetic.
+"""The part of a host that VMs without GPUs may use. Pure arithmetic.
 
-A host's memory, CPUs and disk are shared out evenly to its GPUs. The shares of GPUs that are kept (see
-`services.cpu_hosts`) are left for them: whole where nobody is on them, and where a guest is, what it leaves
-of them too, since the next one may ask for all of it.
+Each GPU has an even share of the host's memory, CPUs and disk. The shares of kept GPUs (see
+`services.placement.cpu_hosts`) stay reserved for them. Where a guest uses less than the share of its kept
+GPUs, the rest stays reserved too, because the next guest may ask for all of it.
 """
 
 from dataclasses import dataclass
 from uuid import UUID
 
-from compute.domain.host_shares import Shape, Share, allocatable_mb, footprint_mb, share
+from compute.domain.host_shares import GpuShare, HostAllocation, allocatable_mb, footprint_mb, gpu_share
 from compute.domain.host_usage import HostRemaining
 
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """One guest that may be on a host: MiB, CPUs, GB, and how many of the kept GPUs it may be on."""
+    """A guest that may run on a host: MiB, CPUs, GB, and how many of the kept GPUs it may use."""
 
     guest_mem_mb: int
     vcpu: int
@@ -24,10 +24,10 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host and what is on it. None is what it has not told, and does not constrain.
+    """A host and its guests. None where the node reported nothing: that does not constrain.
 
-    `gpus` are shared out to; of them `kept_gpus` are kept with nobody on them, `free_gpus` neither kept nor
-    used. `disk_gb` is promised to disks, whether their guests are there or not.
+    Each of `gpus` has a share; of them `kept_gpus` are kept and unused, `free_gpus` neither kept nor used.
+    `disk_gb` is promised to disks, whether or not their guests run.
     """
 
     node_id: UUID
@@ -47,15 +47,15 @@ class Host:
         return None
 
 
-def share_of(host: Host) -> Share:
-    """What one of the host's GPUs brings with it."""
-    return share(
+def share_of(host: Host) -> GpuShare:
+    """The share of one of the host's GPUs."""
+    return gpu_share(
         gpus=host.gpus, ram_mb=host.ram_mb, cpu_cores=host.cpu_cores, disk_total_gb=host.disk_total_gb
     )
 
 
-def spare(host: Host) -> HostRemaining:
-    """What is left there for VMs without GPUs; below zero where more is kept than there is."""
+def host_remaining(host: Host) -> HostRemaining:
+    """What remains for VMs without GPUs; below zero where more is kept than the host has."""
     each = share_of(host)
     ram, vcpu, disk = each.ram_budget_mb or 0, each.vcpu or 0, each.disk_gb or 0
     taken_mb = sum(
@@ -73,25 +73,25 @@ def spare(host: Host) -> HostRemaining:
     )
 
 
-def after(left: HostRemaining, given: Shape) -> HostRemaining:
-    """What is left once a VM of that shape is there too."""
-    memory = footprint_mb(given.guest_mem_mb) if given.guest_mem_mb else 0
+def after_placing(left: HostRemaining, allocation: HostAllocation) -> HostRemaining:
+    """What remains once a VM of that allocation runs there too."""
+    memory = footprint_mb(allocation.guest_mem_mb) if allocation.guest_mem_mb else 0
     return HostRemaining(
         ram_mb=None if left.ram_mb is None else left.ram_mb - memory,
-        vcpu=None if left.vcpu is None else left.vcpu - (given.vcpu or 0),
-        disk_gb=None if left.disk_gb is None else left.disk_gb - given.disk_gb,
-        disk_free_gb=None if left.disk_free_gb is None else left.disk_free_gb - given.disk_gb,
+        vcpu=None if left.vcpu is None else left.vcpu - (allocation.vcpu or 0),
+        disk_gb=None if left.disk_gb is None else left.disk_gb - allocation.disk_gb,
+        disk_free_gb=None if left.disk_free_gb is None else left.disk_free_gb - allocation.disk_gb,
     )
 
 
-def stranded(host: Host, given: Shape) -> int:
-    """How many of the host's free GPUs could no longer start with their share beside a VM of that shape."""
-    left = spare(host)
-    return _startable(host, left) - _startable(host, after(left, given))
+def stranded(host: Host, allocation: HostAllocation) -> int:
+    """How many of the host's free GPUs would lose their share to a VM of that allocation."""
+    left = host_remaining(host)
+    return _startable(host, left) - _startable(host, after_placing(left, allocation))
 
 
 def _startable(host: Host, left: HostRemaining) -> int:
-    """How many of the free GPUs have their share in what is left."""
+    """How many of the free GPUs have their share in what remains."""
     each = share_of(host)
     most = host.free_gpus
     for amount, part in ((left.ram_mb, each.ram_budget_mb), (left.vcpu, each.vcpu)):
@@ -100,12 +100,12 @@ def _startable(host: Host, left: HostRemaining) -> int:
     return most
 
 
-def tightness(host: Host, given: Shape) -> tuple[int, bool, float, float, UUID]:
+def tightness(host: Host, allocation: HostAllocation) -> tuple[int, bool, float, float, UUID]:
     """The order in which hosts are tried: the fewest GPUs stranded, no GPUs there at all, the least left."""
-    left = after(spare(host), given)
+    left = after_placing(host_remaining(host), allocation)
     endless = float("inf")
     return (
-        stranded(host, given),
+        stranded(host, allocation),
         host.gpus > 0,
         endless if left.vcpu is None else left.vcpu,
         endless if left.ram_mb is None else left.ram_mb,

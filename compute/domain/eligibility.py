@@ -13,22 +13,22 @@ SPOT = "spot"
 
 
 class Eligibility(enum.Enum):
-    """How a unit that a request may have stands to it. They are used up in this order."""
+    """By what right a request may use a unit. Placement uses units in this order."""
 
-    OWN_FREE = 1  # reserved to the caller, nobody on it
-    OWN_DRAINING = 2  # reserved to the caller, an earlier guest may still be on it
-    OWN_SPOT = 3  # reserved to the caller, claimed by a spot workload that has to go
-    MARKET = 4  # reserved to others and on the spot market, for a spot request; nobody on it
-    OPEN = 5  # not reserved, nobody on it
+    RESERVED_FREE = 1  # reserved to the caller, free
+    RESERVED_DRAINING = 2  # reserved to the caller, draining: an earlier guest may still run
+    RESERVED_SPOT = 3  # reserved to the caller, claimed by a spot workload, which is preempted
+    RELEASED = 4  # reserved to others and released, free; for spot requests
+    UNRESERVED = 5  # not reserved, free
 
 
-# By the right of being in the audience.
-OWN: Final = (Eligibility.OWN_FREE, Eligibility.OWN_DRAINING, Eligibility.OWN_SPOT)
+# The request is of the hold's audience.
+BY_RESERVATION: Final = (Eligibility.RESERVED_FREE, Eligibility.RESERVED_DRAINING, Eligibility.RESERVED_SPOT)
 
 
 @dataclass(frozen=True, slots=True)
 class UnitUsage:
-    """What is on a unit: an open occupancy, and the claim if there is one."""
+    """How a unit is used: whether an occupancy is open, and the claim if there is one."""
 
     occupied: bool = False
     workload_id: UUID | None = None
@@ -56,7 +56,7 @@ class Hold(Protocol):
 
 
 class Placeable(Protocol):
-    """What of a unit matters here: whether a workload could run on it at all, and the hold it is in."""
+    """The facts of a unit that decide: whether a workload could run on it at all, and its hold."""
 
     @property
     def usable(self) -> bool: ...
@@ -68,9 +68,9 @@ class Placeable(Protocol):
 def judge_unit(
     unit: Placeable, use: UnitUsage, *, organization_id: UUID, tier: str, named: bool
 ) -> Eligibility | None:
-    """How the unit stands to a request of `organization_id` at `tier`; None when it may not have it.
+    """By what right a request of `organization_id` at `tier` may use the unit; None when it may not.
 
-    `named` says that the request names the unit's node: only so does it reach what is reserved to it.
+    `named` says that the request names the unit's node. Only such a request may use what is reserved to it.
     """
     if not unit.usable:
         return None
@@ -79,10 +79,10 @@ def judge_unit(
         if not named:
             return None
         if use.workload_id is None:
-            return Eligibility.OWN_DRAINING if use.occupied else Eligibility.OWN_FREE
-        return Eligibility.OWN_SPOT if use.tier == SPOT else None
+            return Eligibility.RESERVED_DRAINING if use.occupied else Eligibility.RESERVED_FREE
+        return Eligibility.RESERVED_SPOT if use.tier == SPOT else None
     if use.workload_id is not None or use.occupied:
         return None
     if held is None:
-        return Eligibility.OPEN
-    return Eligibility.MARKET if tier == SPOT and held.active and held.released else None
+        return Eligibility.UNRESERVED
+    return Eligibility.RELEASED if tier == SPOT and held.active and held.released else None

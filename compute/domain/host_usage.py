@@ -1,4 +1,4 @@
-"""What of a node's host is taken, by whom, and what that leaves."""
+"""The use of a host: what each guest takes of its memory, CPUs and disk, and what remains. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -8,13 +8,13 @@ from typing import Protocol
 from uuid import UUID
 
 from compute.domain import states
-from compute.domain.host_shares import Shape, allocatable_mb, footprint_mb
+from compute.domain.host_shares import HostAllocation, allocatable_mb, footprint_mb
 
 RAM, CPU, DISK = "RAM", "CPU", "disk"
 
 
 class HostFigures(Protocol):
-    """What a node has told of its host: MiB, CPUs and GB. None is what it has not told."""
+    """The size of a host as its node reported it: MiB, CPUs and GB. None where it reported nothing."""
 
     @property
     def ram_mb(self) -> int | None: ...
@@ -28,9 +28,9 @@ class HostFigures(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostRemaining:
-    """What is left on a host: MiB, CPUs and GB. None is what the node has not told, and does not constrain.
+    """What remains of a host: MiB, CPUs, GB. None where the node reported nothing: that does not constrain.
 
-    `disk_gb` is what is not promised to anyone, `disk_free_gb` what the node says is empty.
+    `disk_gb` is not promised to any disk, `disk_free_gb` is what the node reports as free.
     """
 
     ram_mb: int | None
@@ -38,25 +38,29 @@ class HostRemaining:
     disk_gb: int | None
     disk_free_gb: int | None
 
-    def lacks(self, given: Shape, *, disk_is_there: bool = False) -> tuple[str, ...]:
-        """Which of RAM, CPU and disk a VM of that shape would find too little of; empty when it fits.
+    def lacks(self, allocation: HostAllocation, *, disk_is_there: bool = False) -> tuple[str, ...]:
+        """Which of RAM, CPU and disk are too little for the allocation; empty when it fits.
 
-        With `disk_is_there` its disk needs no more room than it has, but for what a full host cannot write.
+        With `disk_is_there` the disk is on the host and needs 1 GB free, so that the guest can write.
         """
         short = []
-        if self.ram_mb is not None and given.guest_mem_mb and footprint_mb(given.guest_mem_mb) > self.ram_mb:
+        if (
+            self.ram_mb is not None
+            and allocation.guest_mem_mb
+            and footprint_mb(allocation.guest_mem_mb) > self.ram_mb
+        ):
             short.append(RAM)
-        if self.vcpu is not None and given.vcpu and given.vcpu > self.vcpu:
+        if self.vcpu is not None and allocation.vcpu and allocation.vcpu > self.vcpu:
             short.append(CPU)
-        empty_gb = 1 if disk_is_there else given.disk_gb
-        if (self.disk_gb is not None and given.disk_gb > self.disk_gb) or (
+        empty_gb = 1 if disk_is_there else allocation.disk_gb
+        if (self.disk_gb is not None and allocation.disk_gb > self.disk_gb) or (
             self.disk_free_gb is not None and empty_gb > self.disk_free_gb
         ):
             short.append(DISK)
         return tuple(short)
 
     def plus(self, more: "Amount") -> "HostRemaining":
-        """The same with that much more."""
+        """The remainder with that much more."""
         return replace(
             self,
             ram_mb=None if self.ram_mb is None else self.ram_mb + more.ram_mb,

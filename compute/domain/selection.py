@@ -101,10 +101,14 @@ def _choose_of_model(
     model_id: UUID, options: list[Option], gpu_count: int
 ) -> tuple[tuple[object, ...], Choice] | None:
     own = [
-        option for option in options if option.standing in (Eligibility.OWN_FREE, Eligibility.OWN_DRAINING)
+        option
+        for option in options
+        if option.standing in (Eligibility.RESERVED_FREE, Eligibility.RESERVED_DRAINING)
     ]
-    taken = [option for option in options if option.standing is Eligibility.OWN_SPOT]
-    open_units = [option for option in options if option.standing in (Eligibility.MARKET, Eligibility.OPEN)]
+    taken = [option for option in options if option.standing is Eligibility.RESERVED_SPOT]
+    open_units = [
+        option for option in options if option.standing in (Eligibility.RELEASED, Eligibility.UNRESERVED)
+    ]
     open_sums = reachable_totals(option.gpus for option in open_units)
     own_sums = reachable_totals(option.gpus for option in own)
     all_sums = reachable_totals(option.gpus for option in [*own, *taken])
@@ -195,8 +199,8 @@ def _last_resort(options: Iterable[Option]) -> tuple[int, int]:
     """How many GPUs are draining, and how many are open to everybody rather than to spot alone."""
     draining = ordinary = 0
     for option in options:
-        draining += option.gpus if option.standing is Eligibility.OWN_DRAINING else 0
-        ordinary += option.gpus if option.standing is Eligibility.OPEN else 0
+        draining += option.gpus if option.standing is Eligibility.RESERVED_DRAINING else 0
+        ordinary += option.gpus if option.standing is Eligibility.UNRESERVED else 0
     return draining, ordinary
 
 

@@ -8,7 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from compute.domain.cpu_shares import Guest, Host, spare, stranded
-from compute.domain.host_shares import Shape, footprint_mb
+from compute.domain.host_shares import HostAllocation, footprint_mb
 from compute.models import Claim, Occupancy, ResourceSize, Run, UsageSession, VmTemplate, Workload
 from compute.services.lifecycle import interrupt
 from nodes.models import Location, Node
@@ -79,7 +79,7 @@ def test_a_vm_of_a_size_is_given_what_the_table_says(world: World) -> None:
     assert len(spec["sshKeys"]) == 1
     assert not Claim.objects.exists()
     created = AuditEvent.objects.get(target_id=shown["id"])
-    assert (created.event, created.after["resourceSize"]) == ("vm.created", "cpu-small")
+    assert (created.event, created.after_placing["resourceSize"]) == ("vm.created", "cpu-small")
     world.says((Workload.objects.get(), "running"))
     (listed,) = world.client(world.buyer).get(f"/v1/orgs/{world.buyer.pk}/vms").json()["items"]
     assert (listed["status"], listed["resourceSize"]) == ("running", "cpu-small")
@@ -301,7 +301,7 @@ def test_spare_is_what_neither_guests_nor_kept_shares_need() -> None:
     assert (left.disk_gb, left.disk_free_gb) == (16000 - 2 * 2000 - 500 - 1700 - 1900, 9000)
     # Of three free GPUs two have their 16 CPUs and their memory in what is left.
     assert left.vcpu // 16 == 2
-    assert [stranded(host, Shape(4096, vcpu, 10)) for vcpu in (14, 15, 31)] == [0, 1, 2]
+    assert [stranded(host, HostAllocation(4096, vcpu, 10)) for vcpu in (14, 15, 31)] == [0, 1, 2]
 
 
 def world_id() -> Any:
@@ -522,12 +522,12 @@ def test_gpu_availability_shows_what_it_took_of_the_host(world: World) -> None:
     client = world.client(world.buyer)
     (before,) = client.get("/v1/gpu-availability").json()
     world.vm(world.buyer, **SMALL)
-    (after,) = client.get("/v1/gpu-availability").json()
-    free = [shown["vm"]["offers"][0]["free"] for shown in (before, after)]
+    (after_placing,) = client.get("/v1/gpu-availability").json()
+    free = [shown["vm"]["offers"][0]["free"] for shown in (before, after_placing)]
     assert free[0]["vcpu"] - free[1]["vcpu"] == 2
     assert free[0]["diskGb"] - free[1]["diskGb"] == 100
     assert free[0]["ramMb"] > free[1]["ramMb"]
-    assert before["vm"]["totalGpus"] == after["vm"]["totalGpus"] == 8
+    assert before["vm"]["totalGpus"] == after_placing["vm"]["totalGpus"] == 8
 
 
 def test_creating_one_costs_the_same_on_any_fleet(world: World) -> None:

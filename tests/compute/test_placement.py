@@ -13,7 +13,7 @@ from compute.domain.selection import Choice, Option, choose, fit, list_totals, r
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 MODEL = uuid.UUID(int=1)
 OTHER_MODEL = uuid.UUID(int=2)
-OWN = (Eligibility.OWN_FREE, Eligibility.OWN_DRAINING, Eligibility.OWN_SPOT)
+OWN = (Eligibility.RESERVED_FREE, Eligibility.RESERVED_DRAINING, Eligibility.RESERVED_SPOT)
 
 
 def option(
@@ -44,7 +44,7 @@ def fleets(draw: st.DrawFn) -> list[Option]:
         )
     )
     return [
-        option(index, gpus, standing, victim if standing is Eligibility.OWN_SPOT else None, model)
+        option(index, gpus, standing, victim if standing is Eligibility.RESERVED_SPOT else None, model)
         for index, (gpus, standing, victim, model) in enumerate(rows)
     ]
 
@@ -56,8 +56,8 @@ def cost(options: tuple[Option, ...]) -> tuple[object, ...]:
         sum(chosen.gpus for chosen in options if chosen.standing not in OWN),
         len(victims),
         sorted((-since.timestamp() for since in victims.values() if since), reverse=True),
-        sum(chosen.gpus for chosen in options if chosen.standing is Eligibility.OWN_DRAINING),
-        sum(chosen.gpus for chosen in options if chosen.standing is Eligibility.OPEN),
+        sum(chosen.gpus for chosen in options if chosen.standing is Eligibility.RESERVED_DRAINING),
+        sum(chosen.gpus for chosen in options if chosen.standing is Eligibility.UNRESERVED),
         len(options),
     )
 
@@ -118,13 +118,13 @@ def test_a_node_is_ranked_by_what_would_be_chosen_there(
     open_to_all: tuple[int, ...], on_market: tuple[int, ...], count: int
 ) -> None:
     options = [
-        option(index, gpus, Eligibility.OPEN if index < len(open_to_all) else Eligibility.MARKET)
+        option(index, gpus, Eligibility.UNRESERVED if index < len(open_to_all) else Eligibility.RELEASED)
         for index, gpus in enumerate(open_to_all + on_market)
     ]
     how, choice = fit(open_to_all, on_market, count), choose(options, count)
     assert (how is None) == (choice is None)
     if how is not None and choice is not None:
-        assert how[0] == sum(each.gpus for each in choice.options if each.standing is Eligibility.OPEN)
+        assert how[0] == sum(each.gpus for each in choice.options if each.standing is Eligibility.UNRESERVED)
         assert how[1] == sum(each.gpus for each in options)
 
 
@@ -148,9 +148,9 @@ def addresses(choice: Choice | None) -> list[str]:
 
 def test_reserved_units_are_used_up_before_open_ones_even_by_preempting() -> None:
     options = [
-        option(0, 1, Eligibility.OPEN),
-        option(1, 1, Eligibility.OWN_SPOT, victim=0),
-        option(2, 1, Eligibility.OWN_FREE),
+        option(0, 1, Eligibility.UNRESERVED),
+        option(1, 1, Eligibility.RESERVED_SPOT, victim=0),
+        option(2, 1, Eligibility.RESERVED_FREE),
     ]
     choice = choose(options, 2)
     assert addresses(choice) == ["0000:01:00.0", "0000:02:00.0"]
@@ -158,10 +158,10 @@ def test_reserved_units_are_used_up_before_open_ones_even_by_preempting() -> Non
 
 def test_spot_takes_what_is_on_its_market_before_what_is_open_to_everybody() -> None:
     options = [
-        option(0, 2, Eligibility.OPEN),
-        option(1, 1, Eligibility.OPEN),
-        option(2, 1, Eligibility.MARKET),
-        option(3, 1, Eligibility.MARKET),
+        option(0, 2, Eligibility.UNRESERVED),
+        option(1, 1, Eligibility.UNRESERVED),
+        option(2, 1, Eligibility.RELEASED),
+        option(3, 1, Eligibility.RELEASED),
     ]
     assert addresses(choose(options, 2)) == ["0000:02:00.0", "0000:03:00.0"]
     assert addresses(choose(options, 3)) == ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
@@ -169,9 +169,9 @@ def test_spot_takes_what_is_on_its_market_before_what_is_open_to_everybody() -> 
 
 def test_free_comes_before_draining_and_draining_before_preempting() -> None:
     options = [
-        option(0, 1, Eligibility.OWN_SPOT, victim=0),
-        option(1, 1, Eligibility.OWN_DRAINING),
-        option(2, 1, Eligibility.OWN_FREE),
+        option(0, 1, Eligibility.RESERVED_SPOT, victim=0),
+        option(1, 1, Eligibility.RESERVED_DRAINING),
+        option(2, 1, Eligibility.RESERVED_FREE),
     ]
     assert addresses(choose(options, 1)) == ["0000:02:00.0"]
     choice = choose(options, 2)
@@ -182,10 +182,10 @@ def test_free_comes_before_draining_and_draining_before_preempting() -> None:
 
 def test_the_fewest_go_and_of_those_the_youngest() -> None:
     options = [
-        option(0, 1, Eligibility.OWN_SPOT, victim=0),
-        option(1, 1, Eligibility.OWN_SPOT, victim=1),
-        option(2, 1, Eligibility.OWN_SPOT, victim=2),
-        option(3, 1, Eligibility.OWN_SPOT, victim=2),
+        option(0, 1, Eligibility.RESERVED_SPOT, victim=0),
+        option(1, 1, Eligibility.RESERVED_SPOT, victim=1),
+        option(2, 1, Eligibility.RESERVED_SPOT, victim=2),
+        option(3, 1, Eligibility.RESERVED_SPOT, victim=2),
     ]
     choice = choose(options, 2)
     assert choice is not None
@@ -196,23 +196,30 @@ def test_the_fewest_go_and_of_those_the_youngest() -> None:
 
 
 def test_a_count_is_met_by_whole_units_of_one_model() -> None:
-    assert choose([option(0, 2, Eligibility.OPEN)], 1) is None
+    assert choose([option(0, 2, Eligibility.UNRESERVED)], 1) is None
     assert (
-        choose([option(0, 1, Eligibility.OPEN), option(1, 1, Eligibility.OPEN, model=OTHER_MODEL)], 2) is None
+        choose(
+            [option(0, 1, Eligibility.UNRESERVED), option(1, 1, Eligibility.UNRESERVED, model=OTHER_MODEL)], 2
+        )
+        is None
     )
-    assert addresses(choose([option(0, 1, Eligibility.OPEN), option(1, 2, Eligibility.OPEN)], 2)) == [
-        "0000:01:00.0"
-    ]
+    assert addresses(
+        choose([option(0, 1, Eligibility.UNRESERVED), option(1, 2, Eligibility.UNRESERVED)], 2)
+    ) == ["0000:01:00.0"]
 
 
 def test_a_node_full_of_mixed_spot_workloads_is_decided_quickly() -> None:
-    options = [option(index, 1 + index % 3, Eligibility.OWN_SPOT, victim=index // 2) for index in range(24)]
+    options = [
+        option(index, 1 + index % 3, Eligibility.RESERVED_SPOT, victim=index // 2) for index in range(24)
+    ]
     assert choose(options, 30) is not None
 
 
 def test_among_sixty_workloads_of_as_many_shapes_the_one_that_is_enough_goes() -> None:
     options = [
-        option(index, 1 + index, Eligibility.OWN_SPOT, victim=index) for index in range(60) if index % 7 != 3
+        option(index, 1 + index, Eligibility.RESERVED_SPOT, victim=index)
+        for index in range(60)
+        if index % 7 != 3
     ]
     choice = choose(options, 59)
     assert choice is not None

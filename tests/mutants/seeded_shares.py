@@ -83,8 +83,8 @@ SHARES = (
         "request-stays",
         "what the node cannot give any more is asked for no more",
         "compute/services/placement/commit.py",
-        "if asked_mb is not None and given.guest_mem_mb is not None and asked_mb > ",
-        "if asked_mb is not None and given.guest_mem_mb is not None and not asked_mb > ",
+        "if asked_mb is not None and allocation.guest_mem_mb is not None and asked_mb > ",
+        "if asked_mb is not None and allocation.guest_mem_mb is not None and not asked_mb > ",
     ),
     one(
         "victims-disk",

@@ -20,7 +20,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from compute.domain.host_shares import Share
+from compute.domain.host_shares import GpuShare
 from compute.domain.selection import largest_total, reachable_totals
 from compute.services.fleet.node_survey import NodeShape, Surveyed, read, survey_nodes
 from compute.services.fleet.refresh import Freshness, freshness, refresh
@@ -61,7 +61,7 @@ class ModelAvailability:
     lattice: int = 1
     offers: list[Offer] = field(default_factory=list)
     nodes: list[OwnNode] = field(default_factory=list)
-    shares: list[Share] = field(default_factory=list)  # of every kind of node that could be placed on
+    shares: list[GpuShare] = field(default_factory=list)  # of every kind of node that could be placed on
 
 
 @dataclass(slots=True)

@@ -23,10 +23,10 @@ from compute.domain.host_shares import (
     OVERHEAD_FLAT_MB,
     OVERHEAD_LEAST_MB,
     OVERHEAD_PERCENT,
-    Share,
+    GpuShare,
     floor_mb,
     footprint_mb,
-    share,
+    gpu_share,
 )
 from compute.domain.selection import list_totals, reachable_totals
 from nodes.models import GpuUnit, Node
@@ -53,7 +53,7 @@ class NodeShape:
     `kept` is for others' reserved units, where there are VMs without GPUs, as `services.cpu_beside` has it.
     """
 
-    share: Share
+    share: GpuShare
     left: Figures
     kept: Figures
     disk_free_gb: int | None
@@ -185,7 +185,7 @@ def read(shape: str) -> NodeShape:
     gpus, ram_mb, cpu_cores, disk_gb, left, kept, disk_free_gb, *lists, total = json.loads(shape)
     possible, structural, sizes, own, spot_structural, spot_sizes = (tuple(sizes) for sizes in lists)
     return NodeShape(
-        share=share(gpus=gpus, ram_mb=ram_mb, cpu_cores=cpu_cores, disk_total_gb=disk_gb),
+        share=gpu_share(gpus=gpus, ram_mb=ram_mb, cpu_cores=cpu_cores, disk_total_gb=disk_gb),
         left=Figures(*left),
         kept=Figures(*kept),
         disk_free_gb=disk_free_gb,

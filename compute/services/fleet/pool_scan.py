@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from compute.domain.host_shares import Share, share
+from compute.domain.host_shares import GpuShare, gpu_share
 from compute.domain.selection import Fit, fit
 from compute.models import Tier
 from nodes.models import GpuUnit, Node
@@ -57,7 +57,7 @@ class Hardware:
     model_id: UUID
     vram_gb: int
     sizes: tuple[int, ...]
-    share: Share
+    share: GpuShare
     node_gpus: int
 
 
@@ -164,7 +164,7 @@ def hardware(
             model_id,
             vram_gb,
             tuple(sizes),
-            share(gpus=gpus, ram_mb=ram_mb, cpu_cores=cpu_cores, disk_total_gb=disk_total_gb),
+            gpu_share(gpus=gpus, ram_mb=ram_mb, cpu_cores=cpu_cores, disk_total_gb=disk_total_gb),
             gpus,
         )
         for model_id, vram_gb, sizes, gpus, ram_mb, cpu_cores, disk_total_gb in rows

@@ -14,7 +14,7 @@ from compute.services.access.ssh_keys import keys_are_there
 from compute.services.billing.accounts import require_active
 from compute.services.placement.commit import place
 from compute.services.placement.request import PlacementRequest, Rejection
-from compute.services.placement.snapshot import reading
+from compute.services.placement.snapshot import snapshot_reading
 from nodes.services.locking import LockedNode, first_locked_for, locked_for
 from nodes.services.queueing import NodeBusy
 from openrelay.core.errors import NotFound
@@ -132,7 +132,9 @@ class AttemptLoop:
         request = self.request
         if not request.gpu_count:
             return NOTHING
-        return reading(self.caller.organization_id, request.tier, excluding_workload=request.restarted_id)
+        return snapshot_reading(
+            self.caller.organization_id, request.tier, excluding_workload=request.restarted_id
+        )
 
     def _attempt(self, held: LockedNode, caller: Caller, model_id: UUID | None) -> Workload | Rejection:
         caller.require(self.request.action)

@@ -114,22 +114,22 @@ def start_again(held: LockedNode, caller: Caller, workload: Workload, placement:
 
 def _fresh_values(workload: Workload, placement: Placement) -> dict[str, Any]:
     """The fields of a workload that a new placement sets."""
-    given = placement.given
+    allocation = placement.allocation
     if placement.model is None:
         # A size that is no longer sold keeps its last price.
         cents = placement.cents_per_hour
         return {} if cents is None else {"price_per_hour_cents": cents}
     fresh: dict[str, Any] = {
         "gpu_model_id": placement.choice.model_id,
-        "guest_mem_mb": given.guest_mem_mb,
-        "guest_vcpu": given.vcpu,
-        "disk_size_gb": given.disk_gb,
-        "shm_mb": given.shm_mb,
+        "guest_mem_mb": allocation.guest_mem_mb,
+        "guest_vcpu": allocation.vcpu,
+        "disk_size_gb": allocation.disk_gb,
+        "shm_mb": allocation.shm_mb,
         "price_per_hour_cents": placement.cents_per_hour,
     }
     asked_mb = workload.requested_guest_mem_mb
-    if asked_mb is not None and given.guest_mem_mb is not None and asked_mb > given.guest_mem_mb:
-        fresh["requested_guest_mem_mb"] = given.guest_mem_mb
+    if asked_mb is not None and allocation.guest_mem_mb is not None and asked_mb > allocation.guest_mem_mb:
+        fresh["requested_guest_mem_mb"] = allocation.guest_mem_mb
     return fresh
 
 
@@ -150,7 +150,7 @@ def _insert_workload(
     *,
     named: bool,
 ) -> Workload:
-    node, at, given = held.node, held.at, placement.given
+    node, at, allocation = held.node, held.at, placement.allocation
     workload = Workload(
         id=pk,
         organization_id=caller.organization_id,
@@ -162,11 +162,11 @@ def _insert_workload(
         gpu_model=placement.model,
         gpu_count=request.gpu_count,
         resource_size=request.resource_size,
-        guest_vcpu=given.vcpu,
-        guest_mem_mb=given.guest_mem_mb,
+        guest_vcpu=allocation.vcpu,
+        guest_mem_mb=allocation.guest_mem_mb,
         requested_guest_mem_mb=_requested_mb(request, placement),
-        shm_mb=given.shm_mb,
-        disk_size_gb=given.disk_gb,
+        shm_mb=allocation.shm_mb,
+        disk_size_gb=allocation.disk_gb,
         price_per_hour_cents=placement.cents_per_hour,
         node_named=named,
         created_by=caller.principal,
@@ -198,7 +198,7 @@ def _requested_mb(request: PlacementRequest, placement: Placement) -> int | None
     """The memory that a restart asks for again; None where the node or the size gives it."""
     if request.is_pod or not request.gpu_count:
         return None
-    return request.guest_mem_mb or placement.given.guest_mem_mb
+    return request.guest_mem_mb or placement.allocation.guest_mem_mb
 
 
 def _audit_place(node: Node, placement: Placement) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from collections.abc import Collection
 from uuid import UUID
 
 from compute.domain import states
-from compute.domain.cpu_shares import Guest, Host, share_of, spare
+from compute.domain.cpu_shares import Guest, Host, host_remaining, share_of
 from compute.domain.host_usage import HostRemaining
 from compute.services.placement.snapshot import NodeSnapshot
 from nodes.models import GpuUnit
 
 
-def beside_cpu(
+def remaining_beside_cpu_vms(
     snapshot: NodeSnapshot,
     left: HostRemaining,
     organization_id: UUID,
@@ -68,7 +68,7 @@ def beside_cpu(
         guests=tuple(guests),
     )
     unkept, each = (
-        spare(host).plus(
+        host_remaining(host).plus(
             snapshot.twice(excluding_runs=excluding_runs, excluding_workload=excluding_workload)
         ),
         share_of(host),

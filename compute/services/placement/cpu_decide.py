@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from compute.domain.cpu_shares import spare
+from compute.domain.cpu_shares import host_remaining
 from compute.domain.host_usage import HostRemaining
 from compute.services.billing.prices import size_rate
 from compute.services.placement.cpu_hosts import hosts
@@ -19,16 +19,16 @@ def decide_without_gpus(
     Changes nothing. `named` says that the request names the node: only so may it use what is kept for
     reservations that serve the organization.
     """
-    if request.given is None:
+    if request.allocation is None:
         raise ValueError("a request without GPUs needs its share of the host")
     if not Node.objects.taking_new_work(held.at).filter(pk=held.node.pk).exists():
         return Rejection("the node is offline")
     remaining = remaining_for_cpu_vms(
         held, organization_id, named=named, excluding_workload=request.restarted_id
     )
-    if short := remaining.lacks(request.given, disk_is_there=request.disk_is_there):
+    if short := remaining.lacks(request.allocation, disk_is_there=request.disk_is_there):
         return Rejection(f"the node has not enough free {' and '.join(short)}", host=True, short=short)
-    return Placement(request.given, size_rate(request.resource_size))
+    return Placement(request.allocation, size_rate(request.resource_size))
 
 
 def remaining_for_cpu_vms(
@@ -42,4 +42,4 @@ def remaining_for_cpu_vms(
         at=held.at,
         excluding_workload=excluding_workload,
     )
-    return spare(host)
+    return host_remaining(host)

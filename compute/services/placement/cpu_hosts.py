@@ -17,7 +17,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from compute.domain import states
 from compute.domain.cpu_shares import Guest, Host
-from compute.domain.host_shares import Shape, allocatable_mb, footprint_mb
+from compute.domain.host_shares import HostAllocation, allocatable_mb, footprint_mb
 from compute.models import Workload
 from nodes.models import GpuUnit, Node
 from openrelay.core.clock import Now
@@ -109,7 +109,7 @@ def _host(row: tuple[Any, ...]) -> Host:
 
 
 def pages(
-    organization_id: UUID, given: Shape, *, regions: Sequence[str] = (), elsewhere: bool = False
+    organization_id: UUID, allocation: HostAllocation, *, regions: Sequence[str] = (), elsewhere: bool = False
 ) -> Iterator[list[Host]]:
     """The hosts of the public pool that are as large as that shape, a page at a time, without any lock.
 
@@ -117,8 +117,8 @@ def pages(
     With `elsewhere` those outside of `regions`.
     """
     open_nodes = Node.objects.taking_new_work(Now()).filter(
-        _as_large(given),
-        Q(disk_free_gb=None) | Q(disk_free_gb__gte=given.disk_gb),
+        _as_large(allocation),
+        Q(disk_free_gb=None) | Q(disk_free_gb__gte=allocation.disk_gb),
         runtime=Node.Runtime.QEMU,
     )
     if regions:
@@ -139,9 +139,11 @@ def pages(
                 break
 
 
-def could_ever(given: Shape, *, node_id: UUID | None = None, regions: Sequence[str] = ()) -> bool:
+def could_ever(
+    allocation: HostAllocation, *, node_id: UUID | None = None, regions: Sequence[str] = ()
+) -> bool:
     """Whether a VM of that shape would fit on some host with nothing on it."""
-    nodes = Node.objects.live().filter(_as_large(given), runtime=Node.Runtime.QEMU)
+    nodes = Node.objects.live().filter(_as_large(allocation), runtime=Node.Runtime.QEMU)
     if node_id is not None:
         nodes = nodes.filter(pk=node_id)
     if regions:
@@ -149,13 +151,13 @@ def could_ever(given: Shape, *, node_id: UUID | None = None, regions: Sequence[s
     return nodes.exists()
 
 
-def _as_large(given: Shape) -> Q:
+def _as_large(allocation: HostAllocation) -> Q:
     """The filter for nodes whose host could have a VM of that shape, were nothing else there."""
     large = Q()
     for name, least in (
-        ("ram_mb", _least_ram(footprint_mb(given.guest_mem_mb or 0))),
-        ("cpu_cores", given.vcpu),
-        ("disk_total_gb", given.disk_gb),
+        ("ram_mb", _least_ram(footprint_mb(allocation.guest_mem_mb or 0))),
+        ("cpu_cores", allocation.vcpu),
+        ("disk_total_gb", allocation.disk_gb),
     ):
         large &= Q(**{name: None}) | Q(**{name: 0}) | Q(**{f"{name}__gte": least})
     return large

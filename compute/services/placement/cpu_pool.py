@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from compute.domain.cpu_shares import Host, spare, tightness
-from compute.domain.host_shares import Shape
+from compute.domain.cpu_shares import Host, host_remaining, tightness
+from compute.domain.host_shares import HostAllocation
 from compute.models import Workload
 from compute.services.fleet.regions import regions_of
 from compute.services.placement.attempts import AttemptLoop, AttemptResult
@@ -59,15 +59,15 @@ def _fitting(caller: Caller, request: PlacementRequest, regions: Sequence[str]) 
     """Hosts of the pool with room for it, page by page, the best of each first; preferred regions before
     others.
     """
-    given = _share(request)
+    allocation = _share(request)
     for elsewhere in (False, True) if regions and request.allow_fallback else (False,):
-        for page in pages(caller.organization_id, given, regions=regions, elsewhere=elsewhere):
-            fitting = [host for host in page if not spare(host).lacks(given)]
-            fitting.sort(key=lambda host: tightness(host, given))
+        for page in pages(caller.organization_id, allocation, regions=regions, elsewhere=elsewhere):
+            fitting = [host for host in page if not host_remaining(host).lacks(allocation)]
+            fitting.sort(key=lambda host: tightness(host, allocation))
             yield fitting
 
 
-def _share(request: PlacementRequest) -> Shape:
-    if request.given is None:
+def _share(request: PlacementRequest) -> HostAllocation:
+    if request.allocation is None:
         raise ValueError("a request without GPUs needs its share of the host")
-    return request.given
+    return request.allocation

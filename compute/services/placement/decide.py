@@ -7,13 +7,21 @@ from dataclasses import replace
 from uuid import UUID
 
 from compute.domain import states
-from compute.domain.eligibility import OWN, SPOT, UNUSED, UnitUsage, judge_unit
-from compute.domain.host_shares import VOLUME_GB, Shape, Share, pod_shape, shape, shape_again, share
+from compute.domain.eligibility import BY_RESERVATION, SPOT, UNUSED, UnitUsage, judge_unit
+from compute.domain.host_shares import (
+    VOLUME_GB,
+    GpuShare,
+    HostAllocation,
+    gpu_share,
+    pod_allocation,
+    restart_allocation,
+    vm_allocation,
+)
 from compute.domain.host_usage import DISK, HostRemaining
 from compute.domain.selection import Choice, Option, choose
 from compute.services.fleet.pool_scan import RUNTIME_OF
 from compute.services.lifecycle.guest_telemetry import disk_used_gb
-from compute.services.placement.cpu_beside import beside_cpu
+from compute.services.placement.cpu_beside import remaining_beside_cpu_vms
 from compute.services.placement.cpu_decide import decide_without_gpus
 from compute.services.placement.request import Placement, PlacementRequest, Rejection
 from compute.services.placement.snapshot import NodeSnapshot, SnapshotUnit, read_snapshot
@@ -122,7 +130,7 @@ def _room_for(
     # Whoever has to go leaves its disk too.
     freed = {row.workload_id: row.disk_gb for row in snapshot.guests if row.workload_id in choice.victims}
     snapshot = replace(snapshot, disk_gb=snapshot.disk_gb - sum(freed.values()))
-    left = beside_cpu(
+    left = remaining_beside_cpu_vms(
         snapshot,
         snapshot.left(excluding_runs=there_first, excluding_workload=excluding_workload),
         organization_id,
@@ -131,8 +139,8 @@ def _room_for(
         excluding_runs=there_first,
         excluding_workload=excluding_workload,
     )
-    given = _shape(snapshot.held.node, snapshot.units, model, request, left)
-    if isinstance(given, Rejection) and DISK in given.short and left.disk_free_gb is not None:
+    allocation = _shape(snapshot.held.node, snapshot.units, model, request, left)
+    if isinstance(allocation, Rejection) and DISK in allocation.short and left.disk_free_gb is not None:
         # And what it has written there, as its node told; asked only where that could matter.
         leaving = [
             row.run_id
@@ -141,12 +149,12 @@ def _room_for(
             and (row.workload_id in choice.victims or row.status == states.TERMINATED)
         ]
         left = replace(left, disk_free_gb=left.disk_free_gb + disk_used_gb(leaving))
-        given = _shape(snapshot.held.node, snapshot.units, model, request, left)
-    if isinstance(given, Rejection):
-        return given
+        allocation = _shape(snapshot.held.node, snapshot.units, model, request, left)
+    if isinstance(allocation, Rejection):
+        return allocation
     each = snapshot.cents.get(choice.model_id)
     cents = None if each is None else each * request.gpu_count
-    return Placement(given, cents, choice, model, there_first)
+    return Placement(allocation, cents, choice, model, there_first)
 
 
 def options_for(
@@ -176,7 +184,7 @@ def options_for(
                     stands,
                     use.workload_id if use.tier == SPOT else None,
                     use.since,
-                    unit.held.hold_id if unit.held is not None and stands in OWN else None,
+                    unit.held.hold_id if unit.held is not None and stands in BY_RESERVATION else None,
                 )
             )
     return options
@@ -190,9 +198,9 @@ def largest(options: Sequence[Option]) -> int:
     return max(totals.values(), default=0)
 
 
-def share_of(node: Node, units: Sequence[SnapshotUnit], alloc_class: str = GpuUnit.VFIO_GROUP) -> Share:
+def share_of(node: Node, units: Sequence[SnapshotUnit], alloc_class: str = GpuUnit.VFIO_GROUP) -> GpuShare:
     """What one GPU of the node brings with it of the host."""
-    return share(
+    return gpu_share(
         gpus=_gpus(units, alloc_class),
         ram_mb=node.ram_mb,
         cpu_cores=node.cpu_cores,
@@ -204,11 +212,13 @@ def _gpus(units: Sequence[SnapshotUnit], alloc_class: str) -> int:
     return sum(unit.gpus for unit in units if unit.for_sale and unit.alloc_class == alloc_class)
 
 
-def shape_for(request: PlacementRequest, each: Share, *, vram_gb: int, node_gpus: int) -> Shape | None:
+def allocation_for(
+    request: PlacementRequest, each: GpuShare, *, vram_gb: int, node_gpus: int
+) -> HostAllocation | None:
     """What the workload is given on a node of that share and so many GPUs; None when it asks for more."""
     restarted = request.restarted
     if request.is_pod:
-        return pod_shape(
+        return pod_allocation(
             each,
             gpu_count=request.gpu_count,
             node_gpus=node_gpus,
@@ -217,7 +227,7 @@ def shape_for(request: PlacementRequest, each: Share, *, vram_gb: int, node_gpus
             again=restarted is not None,
         )
     if restarted is not None:
-        return shape_again(
+        return restart_allocation(
             each,
             gpu_count=request.gpu_count,
             vram_gb=vram_gb,
@@ -225,7 +235,7 @@ def shape_for(request: PlacementRequest, each: Share, *, vram_gb: int, node_gpus
             disk_gb=request.disk_gb or restarted.disk_size_gb,
             new_disk=not request.disk_is_there,
         )
-    return shape(
+    return vm_allocation(
         each,
         gpu_count=request.gpu_count,
         vram_gb=vram_gb,
@@ -236,18 +246,18 @@ def shape_for(request: PlacementRequest, each: Share, *, vram_gb: int, node_gpus
 
 def _shape(
     node: Node, units: Sequence[SnapshotUnit], model: GpuModel, request: PlacementRequest, left: HostRemaining
-) -> Shape | Rejection:
+) -> HostAllocation | Rejection:
     """What the workload is given of the host, or why it cannot be."""
     each = share_of(node, units, request.alloc_class)
     node_gpus = _gpus(units, request.alloc_class)
-    given = shape_for(request, each, vram_gb=model.vram_gb, node_gpus=node_gpus)
-    if given is None:
+    allocation = allocation_for(request, each, vram_gb=model.vram_gb, node_gpus=node_gpus)
+    if allocation is None:
         return Rejection(
             "the request asks for more memory or disk than the share of these GPUs on the node",
-            shape=True,
+            over_share=True,
             short=("RAM",),
         )
-    lacks = left.lacks(given, disk_is_there=request.disk_is_there)
+    lacks = left.lacks(allocation, disk_is_there=request.disk_is_there)
     # A host with fewer CPUs than GPUs shares them out; otherwise shares add up to what there is.
     if "CPU" in lacks and node.cpu_cores and node.cpu_cores < node_gpus:
         lacks = tuple(name for name in lacks if name != "CPU")
@@ -255,4 +265,4 @@ def _shape(
         return Rejection(
             "the node has the GPUs, but not enough free memory or disk for them", host=True, short=lacks
         )
-    return given
+    return allocation

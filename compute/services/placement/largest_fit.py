@@ -10,7 +10,7 @@ from compute.services.fleet import pool_scan
 from compute.services.fleet.availability import availability
 from compute.services.fleet.node_survey import Figures, NodeShape, read, survey_nodes
 from compute.services.fleet.pod_counts import most_gpus
-from compute.services.placement.decide import shape_for
+from compute.services.placement.decide import allocation_for
 from compute.services.placement.request import PlacementRequest
 from nodes.models import GpuModel
 
@@ -60,10 +60,10 @@ def _most(model: GpuModel, shape: NodeShape, request: PlacementRequest, known: i
         if count <= known:
             break
         other = replace(request, gpu_count=count)
-        given = shape_for(other, shape.share, vram_gb=model.vram_gb, node_gpus=sum(shape.possible))
-        if given is None:
+        allocation = allocation_for(other, shape.share, vram_gb=model.vram_gb, node_gpus=sum(shape.possible))
+        if allocation is None:
             continue
-        lacks = HostRemaining(left.ram_mb, left.vcpu, left.disk_gb, shape.disk_free_gb).lacks(given)
+        lacks = HostRemaining(left.ram_mb, left.vcpu, left.disk_gb, shape.disk_free_gb).lacks(allocation)
         if not lacks or (lacks == (CPU,) and shape.shared_cpus):
             return count
     return 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from compute.domain.host_shares import largest_guest_mb
 from compute.domain.selection import list_totals, reachable_totals
 from compute.services.fleet.pool_scan import Hardware
-from compute.services.placement.decide import shape_for
+from compute.services.placement.decide import allocation_for
 from compute.services.placement.request import PlacementRequest, Rejection
 from openrelay.core.errors import ApiError, Invalid, Unavailable
 
@@ -18,7 +18,7 @@ def no_room(rejections: Sequence[Rejection], request: PlacementRequest, sentence
     what = _gpus(request)
     are = "are" if request.gpu_count > 1 else "is"
     fits = f"At most {most} would fit now." if most else "None would fit now."
-    if any(rejection.host or rejection.shape for rejection in rejections):
+    if any(rejection.host or rejection.over_share for rejection in rejections):
         return Unavailable(
             f"{what} {are} free, but not with that much memory and disk now. {fits} Ask for less, or try "
             "later.",
@@ -68,7 +68,7 @@ def no_room_for_cpu_vm(request: PlacementRequest) -> Unavailable:
 
 
 def _size(request: PlacementRequest) -> str:
-    disk_gb = request.given.disk_gb if request.given is not None else 0
+    disk_gb = request.allocation.disk_gb if request.allocation is not None else 0
     return f"VM of size {request.resource_size} with a disk of {disk_gb} GB"
 
 
@@ -77,7 +77,7 @@ def _gpus(request: PlacementRequest) -> str:
 
 
 def _has_share(request: PlacementRequest, row: Hardware) -> bool:
-    share = shape_for(request, row.share, vram_gb=row.vram_gb, node_gpus=row.node_gpus)
+    share = allocation_for(request, row.share, vram_gb=row.vram_gb, node_gpus=row.node_gpus)
     return share is not None
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from compute.domain.host_shares import Shape
+from compute.domain.host_shares import HostAllocation
 from compute.domain.selection import Choice
 from compute.models import Workload
 from compute.services.fleet.index import FleetDelta
@@ -17,11 +17,12 @@ NO_UNITS = Choice(UUID(int=0), (), ())
 class PlacementRequest:
     """A workload to place, its ids resolved. Sizes are MiB and GB; None is what the node gives.
 
-    With `gpu_count` 0 it is a VM of the size `resource_size`, and `given` is its share of the host. `keys`
-    are SSH keys, `sold` the GPU models that the pool may give, because they are sold at the tier. `delta` is
-    the fleet's delta, if it was read with the rest. Without a named node, placement stays in `regions` unless
-    `allow_fallback`. `details` has the fields of the workload that placement only hands on. `restarted` is a
-    workload that was placed before, and `disk_is_there` says that its disk is on the very node.
+    With `gpu_count` 0 it is a VM of the size `resource_size`, and `allocation` is its share of the host.
+    `keys` are SSH keys, `sold` the GPU models that the pool may give, because they are sold at the tier.
+    `delta` is the fleet's delta, if it was read with the rest. Without a named node, placement stays in
+    `regions` unless `allow_fallback`. `details` has the fields of the workload that placement only hands on.
+    `restarted` is a workload that was placed before, and `disk_is_there` says that its disk is on the very
+    node.
     """
 
     name: str
@@ -36,7 +37,7 @@ class PlacementRequest:
     shm_gb: int | None = None
     alloc_class: str = GpuUnit.VFIO_GROUP
     resource_size: str = ""
-    given: Shape | None = None
+    allocation: HostAllocation | None = None
     regions: tuple[str, ...] = ()
     allow_fallback: bool = False
     restarted: Workload | None = None
@@ -76,8 +77,10 @@ def restart_request(workload: Workload, *, disk_is_there: bool) -> PlacementRequ
         shm_gb=workload.requested_shm_gb,
         alloc_class=(GpuUnit.DEVICE_REQUEST if workload.kind == Workload.Kind.POD else GpuUnit.VFIO_GROUP),
         resource_size=workload.resource_size,
-        given=(
-            Shape(workload.guest_mem_mb, workload.guest_vcpu, workload.disk_size_gb) if without_gpus else None
+        allocation=(
+            HostAllocation(workload.guest_mem_mb, workload.guest_vcpu, workload.disk_size_gb)
+            if without_gpus
+            else None
         ),
         regions=tuple(workload.preferred_regions),
         allow_fallback=workload.allow_fallback,
@@ -96,7 +99,7 @@ class Rejection:
     largest: int = 0
     fits: int = 0
     host: bool = False  # the GPUs are free, but the memory or disk to go with them is not
-    shape: bool = False  # it asks for more than its share of the node, whatever runs there
+    over_share: bool = False  # it asks for more than its share of the node, whatever runs there
     addresses: bool = False  # there was room, but no address on the node's fabric
     short: tuple[str, ...] = ()
 
@@ -107,7 +110,7 @@ class Placement:
     host; and the runs that have to end before the workload starts.
     """
 
-    given: Shape
+    allocation: HostAllocation
     cents_per_hour: int | None  # None where it is not sold so
     choice: Choice = NO_UNITS
     model: GpuModel | None = None

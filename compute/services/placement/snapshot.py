@@ -100,7 +100,7 @@ class NodeSnapshot:
         )
 
 
-def reading(organization_id: UUID, tier: str, *, excluding_workload: UUID | None = None) -> Reading:
+def snapshot_reading(organization_id: UUID, tier: str, *, excluding_workload: UUID | None = None) -> Reading:
     """What `read_snapshot` is made of, to be read with the rights under a node's lock.
 
     The disk of the workload `excluding_workload` is left out; prices are for that organization and tier.
@@ -111,7 +111,7 @@ def reading(organization_id: UUID, tier: str, *, excluding_workload: UUID | None
 def read_snapshot(
     held: LockedNode, organization_id: UUID, tier: str, *, excluding_workload: UUID | None = None
 ) -> NodeSnapshot:
-    """The locked node's facts: of what was read with its lock, or else read now; see `reading`."""
+    """The locked node's facts: of what was read with its lock, or else read now; see `snapshot_reading`."""
     if held.read is not None:
         return _facts(held, held.read)
     # By its id: the transaction may have locked another since.

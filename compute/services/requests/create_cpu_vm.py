@@ -2,7 +2,7 @@
 of GPUs.
 """
 
-from compute.domain.host_shares import DISK_GB, Shape
+from compute.domain.host_shares import DISK_GB, HostAllocation
 from compute.models import ResourceSize, Workload
 from compute.services.access.ssh_keys import keys_of, named_keys
 from compute.services.billing.accounts import account_of, require_means
@@ -66,7 +66,7 @@ def _resolve(caller: Caller, request: VmRequest) -> PlacementRequest:
         resource_size=size.slug,
         regions=tuple(request.preferred_regions),
         allow_fallback=request.allow_fallback,
-        given=Shape(size.ram_mb, size.vcpu, request.disk_size_gb or DISK_GB),
+        allocation=HostAllocation(size.ram_mb, size.vcpu, request.disk_size_gb or DISK_GB),
         tier=request.tier,
         keys=named_keys(request.ssh_key_ids, keys),
         details={

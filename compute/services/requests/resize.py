@@ -6,7 +6,7 @@ from compute.domain import states
 from compute.domain.host_usage import HostRemaining
 from compute.models import Workload
 from compute.services.lifecycle.workload_lock import disk_is_gone, on_its_node, refuse_state
-from compute.services.placement.cpu_beside import beside_cpu
+from compute.services.placement.cpu_beside import remaining_beside_cpu_vms
 from compute.services.placement.cpu_decide import remaining_for_cpu_vms
 from compute.services.placement.decide import share_of
 from compute.services.placement.snapshot import read_snapshot
@@ -74,7 +74,7 @@ def _room(held: LockedNode, workload: Workload) -> tuple[int | None, HostRemaini
     each = share_of(held.node, snapshot.units)
     most = None if each.disk_gb is None else each.disk_gb * workload.gpu_count
     # As for a new one: what is beside VMs without GPUs leaves reserved GPUs their share.
-    left = beside_cpu(
+    left = remaining_beside_cpu_vms(
         snapshot,
         snapshot.left(excluding_workload=workload.pk),
         workload.organization_id,

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.db.models import F
 
 from compute.domain import states
-from compute.domain.eligibility import OWN
+from compute.domain.eligibility import BY_RESERVATION
 from compute.models import GuestState, Run, UsageUnit, Workload
 from compute.services.billing.accounts import require_active, require_balance
 from compute.services.billing.prices import sold_at
@@ -221,7 +221,7 @@ def _short(held: LockedNode, workload: Workload, request: PlacementRequest, reje
     ]
     free_then = options_for(draining, {}, workload.organization_id, request, named=True)
     # What is reserved to it serves while it drains, and is counted already.
-    if leaving := sum(option.gpus for option in free_then if option.standing not in OWN):
+    if leaving := sum(option.gpus for option in free_then if option.standing not in BY_RESERVATION):
         said.append(f"{leaving} more are freed once earlier guests have stopped.")
     return " ".join(said)
 
