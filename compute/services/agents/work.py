@@ -1,6 +1,8 @@
 """What a node's agent is asked to do: which guests to run, with what, and which to tear down."""
 
+from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from compute.models import Occupancy, Run, SshKey, Workload
 from compute.services.agents.pod_backoff import held_back
@@ -9,12 +11,11 @@ from nodes.models import FabricAddress, Node
 
 
 def work_for(node: Node) -> list[dict[str, Any]]:
-    """Every run of the node that is not over, as its agent is told of it, the oldest first.
+    """The open runs of the node as its agent reads them, the oldest first.
 
-    A run to run carries its whole specification, and in `waitsFor` the earlier runs that may still be on its
-    units: the agent starts it once they are gone. One of a pod that waits to be started again is left out
-    until its time has come. Five queries, six with pods, seven with pods that were started again, however
-    many runs there are.
+    A wanted run carries its whole specification, and in `waitsFor` the earlier runs that may still be on its
+    units: the agent starts it after they are gone. A pod's run that backs off is left out until its time.
+    Five queries, six with pods, seven with pods that were started again, whatever the number of runs.
     """
     runs = list(
         Run.objects.open()
@@ -25,31 +26,7 @@ def work_for(node: Node) -> list[dict[str, Any]]:
     later = held_back(runs)
     runs = [run for run in runs if run.pk not in later]
     waits = waits_for(run for run in runs if run.desired == Run.Desired.RUNNING)
-    units: dict[Any, list[dict[str, Any]]] = {}
-    occupancies = (
-        Occupancy.objects.filter(run__in=runs)
-        .select_related("unit")
-        .prefetch_related("unit__gpus")
-        .order_by("unit__address")
-    )
-    for occupancy in occupancies:
-        units.setdefault(occupancy.run_id, []).append(
-            {
-                "address": occupancy.unit.address,
-                "iommuGroup": occupancy.unit.iommu_group,
-                "gpus": [gpu.address for gpu in occupancy.unit.gpus.all()],
-            }
-        )
-    keys: dict[Any, list[str]] = {}
-    for workload_id, key in (
-        SshKey.objects.filter(workloads__in=[run.workload_id for run in runs])
-        .order_by("created_at", "id")
-        .values_list("workloads__id", "public_key")
-    ):
-        keys.setdefault(workload_id, []).append(key)
-    pods = [run.workload_id for run in runs if run.workload.kind == Workload.Kind.POD]
-    leased = FabricAddress.objects.filter(holder__in=pods).values_list("holder", "address") if pods else ()
-    addresses = {holder: str(address) for holder, address in leased}
+    units, keys, addresses = _units_of(runs), _keys_of(runs), _addresses_of(runs)
     return [
         {
             "runId": str(run.pk),
@@ -71,6 +48,44 @@ def work_for(node: Node) -> list[dict[str, Any]]:
         }
         for run in runs
     ]
+
+
+def _units_of(runs: Sequence[Run]) -> dict[UUID, list[dict[str, Any]]]:
+    """By run, the units that it occupies, by address."""
+    units: dict[UUID, list[dict[str, Any]]] = {}
+    occupancies = (
+        Occupancy.objects.filter(run__in=runs)
+        .select_related("unit")
+        .prefetch_related("unit__gpus")
+        .order_by("unit__address")
+    )
+    for occupancy in occupancies:
+        units.setdefault(occupancy.run_id, []).append(
+            {
+                "address": occupancy.unit.address,
+                "iommuGroup": occupancy.unit.iommu_group,
+                "gpus": [gpu.address for gpu in occupancy.unit.gpus.all()],
+            }
+        )
+    return units
+
+
+def _keys_of(runs: Sequence[Run]) -> dict[UUID, list[str]]:
+    """By workload, the public keys attached to it, the oldest first."""
+    keys: dict[UUID, list[str]] = {}
+    rows = SshKey.objects.filter(workloads__in=[run.workload_id for run in runs]).order_by("created_at", "id")
+    for workload_id, key in rows.values_list("workloads__id", "public_key"):
+        keys.setdefault(workload_id, []).append(key)
+    return keys
+
+
+def _addresses_of(runs: Sequence[Run]) -> dict[UUID, str]:
+    """By pod, its address on the InfiniBand fabric. No query when there are no pods."""
+    pods = [run.workload_id for run in runs if run.workload.kind == Workload.Kind.POD]
+    if not pods:
+        return {}
+    rows = FabricAddress.objects.filter(holder__in=pods).values_list("holder", "address")
+    return {holder: str(address) for holder, address in rows if holder is not None}
 
 
 def _spec(workload: Workload, ssh_keys: list[str], fabric_address: str | None) -> dict[str, Any]:

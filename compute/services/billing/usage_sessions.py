@@ -4,8 +4,9 @@ A session opens when a workload comes to run and closes when it no longer does, 
 is interrupted there is none. Restarting in place leaves it open.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db.models import F, OuterRef, Subquery, Value
@@ -21,76 +22,109 @@ from openrelay.core.ids import new_id
 _NOT_HELD = (None, False)
 
 
-def open_sessions(workloads: Sequence[Workload], at: datetime) -> None:
-    """Open a session for each of the workloads, which come to run at `at`, under the lock of their node.
+class _Place(NamedTuple):
+    """The node that a workload runs on, the node's owner, and the run."""
 
-    The rate is what the organization pays at this moment, and stays; the workloads' own price follows it.
+    node_id: UUID
+    owner_id: UUID
+    run_id: UUID | None
+
+
+def open_sessions(workloads: Sequence[Workload], at: datetime) -> None:
+    """Open a session for each of the workloads, which start to run at `at`. The caller holds their node's
+    lock.
+
+    The session keeps the rate that the organization pays at this moment. The workload's price becomes that
+    rate.
     """
     if not workloads:
         return
     ids = [workload.pk for workload in workloads]
     runs = dict(Run.objects.wanted().filter(workload_id__in=ids).values_list("workload_id", "pk"))
-    owners = dict(
-        Node.objects.filter(pk__in={workload.node_id for workload in workloads}).values_list(
-            "pk", "organization_id"
-        )
-    )
+    node_ids = {workload.node_id for workload in workloads}
+    owners = dict(Node.objects.filter(pk__in=node_ids).values_list("pk", "organization_id"))
     claims: dict[UUID, list[Claim]] = {}
     for row in Claim.objects.filter(workload_id__in=ids).select_related("unit").order_by("unit_id"):
         claims.setdefault(row.workload_id, []).append(row)
-    units = [row.unit_id for rows in claims.values() for row in rows]
-    held = {
-        unit_id: (hold_id, released)
-        for unit_id, hold_id, released in HoldUnit.objects.in_term(at)
-        .filter(unit_id__in=units)
-        .values_list("unit_id", "hold_id", "released")
-    }
-    sessions, parts = [], []
+    holds = _holds_of([row.unit_id for rows in claims.values() for row in rows], at)
+    sessions: list[UsageSession] = []
+    units: list[UsageUnit] = []
     for workload in workloads:
-        if workload.node_id is None:  # what comes to run is on a node
+        if workload.node_id is None:  # a workload that runs has a node
             continue
-        cents = hourly_cents(workload)
+        place = _Place(workload.node_id, owners[workload.node_id], runs.get(workload.pk))
         mine = claims.get(workload.pk, [])
-        # What it is had by must still be in its term: what was cancelled since frees nobody from paying.
-        own = {
-            row.unit_id: row.hold_id
-            for row in mine
-            if row.hold_id is not None and row.hold_id == held.get(row.unit_id, _NOT_HELD)[0]
-        }
-        owner_id = owners[workload.node_id]
-        session = UsageSession(
-            id=new_id(),
-            workload=workload,
-            run_id=runs.get(workload.pk),
-            organization_id=workload.organization_id,
-            node_id=workload.node_id,
-            node_owner_id=owner_id,
-            tier=workload.tier,
-            gpu_model_id=workload.gpu_model_id,
-            gpu_count=workload.gpu_count,
-            resource_size=workload.resource_size,
-            cents_per_hour=cents or 0,
-            non_billable=is_free(workload.organization_id, owner_id, [own.get(row.unit_id) for row in mine]),
-            started_at=at,
-        )
+        session = _session(workload, place, mine, holds, at)
         sessions.append(session)
-        for row in mine:
-            hold_id, released = held.get(row.unit_id, _NOT_HELD)
-            parts.append(
-                UsageUnit(
-                    session=session,
-                    unit_id=row.unit_id,
-                    gpu_count=row.unit.gpu_count,
-                    hold_id=hold_id,
-                    released=released,
-                    own=row.unit_id in own,
-                )
-            )
-        if cents is not None and workload.price_per_hour_cents != cents:
-            Workload.objects.filter(pk=workload.pk).update(price_per_hour_cents=cents)
-            workload.price_per_hour_cents = cents
+        units += _session_units(session, mine, holds)
     UsageSession.objects.bulk_create(sessions)
-    UsageUnit.objects.bulk_create(parts)
+    UsageUnit.objects.bulk_create(units)
+
+
+def _holds_of(unit_ids: Sequence[UUID], at: datetime) -> dict[UUID, tuple[UUID | None, bool]]:
+    """For each of the units that is in a hold at `at`, the hold and whether the unit is released."""
+    rows = HoldUnit.objects.in_term(at).filter(unit_id__in=unit_ids)
+    return {
+        unit_id: (hold_id, released)
+        for unit_id, hold_id, released in rows.values_list("unit_id", "hold_id", "released")
+    }
+
+
+def _session(
+    workload: Workload,
+    place: _Place,
+    claims: Sequence[Claim],
+    holds: Mapping[UUID, tuple[UUID | None, bool]],
+    at: datetime,
+) -> UsageSession:
+    """A new session of the workload, whose price is set to the session's rate."""
+    cents = hourly_cents(workload)
+    rights = [row.hold_id if _is_by_hold(row, holds) else None for row in claims]
+    if cents is not None and workload.price_per_hour_cents != cents:
+        Workload.objects.filter(pk=workload.pk).update(price_per_hour_cents=cents)
+        workload.price_per_hour_cents = cents
+    return UsageSession(
+        id=new_id(),
+        workload=workload,
+        run_id=place.run_id,
+        organization_id=workload.organization_id,
+        node_id=place.node_id,
+        node_owner_id=place.owner_id,
+        tier=workload.tier,
+        gpu_model_id=workload.gpu_model_id,
+        gpu_count=workload.gpu_count,
+        resource_size=workload.resource_size,
+        cents_per_hour=cents or 0,
+        non_billable=is_free(workload.organization_id, place.owner_id, rights),
+        started_at=at,
+    )
+
+
+def _session_units(
+    session: UsageSession, claims: Sequence[Claim], holds: Mapping[UUID, tuple[UUID | None, bool]]
+) -> list[UsageUnit]:
+    units = []
+    for row in claims:
+        hold_id, released = holds.get(row.unit_id, _NOT_HELD)
+        units.append(
+            UsageUnit(
+                session=session,
+                unit_id=row.unit_id,
+                gpu_count=row.unit.gpu_count,
+                hold_id=hold_id,
+                released=released,
+                own=_is_by_hold(row, holds),
+            )
+        )
+    return units
+
+
+def _is_by_hold(claim: Claim, holds: Mapping[UUID, tuple[UUID | None, bool]]) -> bool:
+    """Whether the claim is by right of a hold that is in its term now. A hold that was cancelled since does
+    not make the session free.
+    """
+    hold_id, _ = holds.get(claim.unit_id, _NOT_HELD)
+    return claim.hold_id is not None and claim.hold_id == hold_id
 
 
 def close_sessions(workload_ids: Collection[UUID], at: datetime, *, reason: str) -> None:

@@ -52,35 +52,29 @@ def move_all(
     event: str | None = None,
     since: datetime | None = None,
 ) -> None:
-    """Bring workloads of one node to `target` with `reason` as their statusReason, under the node's lock.
+    """Change the status of workloads of one node to `target`, with `reason` as their statusReason. The caller
+    holds the node's lock.
 
-    The rows are updated on the condition that they still are what was read. Each gets one audit event,
-    `event` or else `vm.` and the target, with `note` as its reason and what `after` has for its id beside the
-    new state. The objects given are brought up to date. `since` is when it came about, where that is noticed
-    late.
+    The UPDATE is conditional: the rows must still have the status and node that were read. Each workload gets
+    one audit event, `event` or else `vm.` and the target, with `note` as its reason and what `after` has for
+    its id. The objects are updated too. `since` is when the change happened, if it is noticed late.
 
-    Raises Conflict (INVALID_STATE) when one of them is no longer in a state from which the table lets it go
-    there.
+    Raises Conflict (INVALID_STATE) when one of them is no longer in a state that may become the target.
     """
     if not workloads:
         return
     befores = {workload.pk: facts(workload) for workload in workloads}
     since = at if since is None else min(since, at)
-    values: dict[str, Any] = {"status": target, "status_reason": reason[:300], "updated_at": at}
-    if target != states.RUNNING or any(workload.status != target for workload in workloads):
-        values["status_since"] = since
-    if target == states.RUNNING:
-        values["interrupted_at"] = None
-    elif target == states.INTERRUPTED:
-        values["interrupted_at"] = since
-    elif target == states.TERMINATED:
-        values["terminated_at"] = at
-    elif target == states.DEPLOYING:
-        values["started_at"] = values["interrupted_at"] = None
+    values: dict[str, Any] = {
+        "status": target,
+        "status_reason": reason[:300],
+        "updated_at": at,
+        **_times(workloads, target, since=since, at=at),
+    }
     rows = Workload.objects.filter(
         pk__in=befores,
         status__in={workload.status for workload in workloads} & set(states.sources(target)),
-        # One that has deployed elsewhere meanwhile, and stopped there, has its disk there.
+        # A workload that has deployed and stopped on another node meanwhile has its disk there.
         node__in={workload.node_id for workload in workloads},
     )
     if rows.update(**values) != len(befores):
@@ -117,13 +111,31 @@ def move_all(
     )
 
 
+def _times(
+    workloads: Sequence[Workload], target: str, *, since: datetime, at: datetime
+) -> dict[str, datetime | None]:
+    """The times that a change to `target` sets."""
+    times: dict[str, datetime | None] = {}
+    if target != states.RUNNING or any(workload.status != target for workload in workloads):
+        times["status_since"] = since
+    if target == states.RUNNING:
+        times["interrupted_at"] = None
+    elif target == states.INTERRUPTED:
+        times["interrupted_at"] = since
+    elif target == states.TERMINATED:
+        times["terminated_at"] = at
+    elif target == states.DEPLOYING:
+        times["started_at"] = times["interrupted_at"] = None
+    return times
+
+
 def set_status_reason(
     workloads: Sequence[Workload], reason: str, *, event: str, actor: Actor, at: datetime, note: str = ""
 ) -> None:
-    """Give workloads of one node another statusReason, their status being as it was, under the node's lock.
+    """Change the statusReason of workloads of one node and keep their status. The caller holds its lock.
 
-    One audit event each, `event`; one that has that reason already is left out. Raises Conflict
-    (INVALID_STATE) when the status of one is no longer what was read.
+    Each workload whose reason differs gets one audit event, `event`. Raises Conflict (INVALID_STATE) when the
+    status of one is no longer what was read.
     """
     changed = [workload for workload in workloads if workload.status_reason != reason[:300]]
     if not changed:
@@ -155,7 +167,7 @@ def set_status_reason(
 def _account(
     workloads: Sequence[Workload], were: dict[Any, str], target: str, reason: str, at: datetime
 ) -> None:
-    """Open or close the usage sessions of those that come to run, or cease to."""
+    """Open a usage session for each workload that starts to run, and close those of workloads that stop."""
     if target == states.RUNNING:
         starting = [workload for workload in workloads if were[workload.pk] != states.RUNNING]
         usage_sessions.open_sessions(starting, at)
