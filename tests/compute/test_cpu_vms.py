@@ -7,7 +7,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from compute.domain.cpu_shares import Guest, Host, spare, stranded
+from compute.domain.cpu_shares import Guest, Host, host_remaining, stranded
 from compute.domain.host_shares import HostAllocation, footprint_mb
 from compute.models import Claim, Occupancy, ResourceSize, Run, UsageSession, VmTemplate, Workload
 from compute.services.lifecycle import interrupt
@@ -79,7 +79,7 @@ def test_a_vm_of_a_size_is_given_what_the_table_says(world: World) -> None:
     assert len(spec["sshKeys"]) == 1
     assert not Claim.objects.exists()
     created = AuditEvent.objects.get(target_id=shown["id"])
-    assert (created.event, created.after_placing["resourceSize"]) == ("vm.created", "cpu-small")
+    assert (created.event, created.after["resourceSize"]) == ("vm.created", "cpu-small")
     world.says((Workload.objects.get(), "running"))
     (listed,) = world.client(world.buyer).get(f"/v1/orgs/{world.buyer.pk}/vms").json()["items"]
     assert (listed["status"], listed["resourceSize"]) == ("running", "cpu-small")
@@ -292,7 +292,7 @@ def test_free_gpus_may_be_kept_clear_by_the_operators_choice(world: World, setti
 def test_spare_is_what_neither_guests_nor_kept_shares_need() -> None:
     guests = (Guest(4096, 2, 100, 0), Guest(50_000, 8, 300, 1), Guest(200_000, 32, 100, 1))
     host = Host(world_id(), 1024 * 1024, 128, 16000, 9000, 8, 2, 3, 500, guests)
-    left = spare(host)
+    left = host_remaining(host)
     share_mb = (1024 * 1024 - 1024 * 1024 * 2 // 100) // 8
     assert left.vcpu == 128 - 2 * 16 - 2 - 16 - 32
     assert left.ram_mb == 8 * share_mb + (1024 * 1024 - 1024 * 1024 * 2 // 100) % 8 - (
@@ -522,12 +522,12 @@ def test_gpu_availability_shows_what_it_took_of_the_host(world: World) -> None:
     client = world.client(world.buyer)
     (before,) = client.get("/v1/gpu-availability").json()
     world.vm(world.buyer, **SMALL)
-    (after_placing,) = client.get("/v1/gpu-availability").json()
-    free = [shown["vm"]["offers"][0]["free"] for shown in (before, after_placing)]
+    (after,) = client.get("/v1/gpu-availability").json()
+    free = [shown["vm"]["offers"][0]["free"] for shown in (before, after)]
     assert free[0]["vcpu"] - free[1]["vcpu"] == 2
     assert free[0]["diskGb"] - free[1]["diskGb"] == 100
     assert free[0]["ramMb"] > free[1]["ramMb"]
-    assert before["vm"]["totalGpus"] == after_placing["vm"]["totalGpus"] == 8
+    assert before["vm"]["totalGpus"] == after["vm"]["totalGpus"] == 8
 
 
 def test_creating_one_costs_the_same_on_any_fleet(world: World) -> None:

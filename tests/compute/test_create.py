@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from compute.models import Claim, GpuPrice, Occupancy, Workload
-from compute.services.placement.snapshot import read_snapshot, reading
+from compute.services.placement.snapshot import read_snapshot, snapshot_reading
 from nodes.inventory import MOST_RAM_MB
 from nodes.models import GpuModel, GpuUnit, Location, Node, NodeHeartbeat
 from nodes.services.enrolment import enrol
@@ -460,7 +460,7 @@ def test_a_column_that_a_newer_release_added_keeps_its_default(world: World) -> 
 
 def test_what_is_read_of_a_node_is_its_own_whichever_was_locked_last(world: World) -> None:
     two, five = [factories.node(world.buyer, units) for units in (2, 5)]
-    about = reading(world.buyer.pk, "community")
+    about = snapshot_reading(world.buyer.pk, "community")
 
     def units(held: LockedNode) -> int:
         return len(read_snapshot(held, world.buyer.pk, "community").units)
