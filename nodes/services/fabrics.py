@@ -23,8 +23,8 @@ def set_fabric(slug: str, *, name: str, networks: Iterable[str], actor: Actor) -
     Addresses are never taken away, for a guest may have them. Raises Invalid for what is no network, or too
     large a one, and for a name with characters that cannot be seen.
     """
-    slug = require_slug(slug)
-    require_name("name", name)
+    slug = require_slug(slug, at_most=64)
+    require_name("name", name, at_most=128)
     wanted: list[str] = []
     for network in networks:
         if fault := canonical.network_fault(network):
