@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final, Protocol
 from uuid import UUID
 
-from nodes.services.survey import Held
+from nodes.services.survey import UnitHold
 
 SPOT = "spot"
 
@@ -83,7 +83,7 @@ class Placeable(Protocol):
     def usable(self) -> bool: ...
 
     @property
-    def held(self) -> Held | None: ...
+    def held(self) -> UnitHold | None: ...
 
 
 def standing(unit: Placeable, use: Use, *, organization_id: UUID, tier: str, named: bool) -> Standing | None:

@@ -17,7 +17,7 @@ from compute.services.host import Amount, Guest, Left, counted_twice, left
 from nodes.models import GpuModel
 from nodes.models.gpu_unit import RESERVABLE_CLASSES
 from nodes.services.locking import LOCKED_NODE, LockedNode
-from nodes.services.survey import Held
+from nodes.services.survey import UnitHold
 from openrelay.core.rows import Reading, build_partial, query
 
 # With the hourly cents of a GPU for an organization at a tier, by model.
@@ -47,7 +47,7 @@ class NodeUnit(NamedTuple):
     gone: bool
     usable: bool  # here, sold, of a known class, and healthy
     failed: tuple[str, ...]
-    held: Held | None
+    held: UnitHold | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,8 @@ def node_facts(
     held: LockedNode, organization_id: UUID, tier: str, *, without: UUID | None = None
 ) -> NodeFacts:
     """The locked node's facts: of what was read with its lock, or else read now; see `reading`."""
-    if held.read is not None:
-        return _facts(held, held.read)
+    if held.read_result is not None:
+        return _facts(held, held.read_result)
     # By its id: the transaction may have locked another since.
     ((found,),) = query(
         f"SELECT {_SQL.format(node='%s::uuid')}", (organization_id, tier, held.node.pk, without)
@@ -157,7 +157,7 @@ def _nobody(run_id: str) -> Guest:
 
 
 def _unit(
-    row: list[Any], unit_id: UUID, model: GpuModel, failed: tuple[str, ...], held: Held | None
+    row: list[Any], unit_id: UUID, model: GpuModel, failed: tuple[str, ...], held: UnitHold | None
 ) -> NodeUnit:
     _, address, alloc_class, _, gpus, sellable, gone = row
     for_sale = sellable and not gone
@@ -165,9 +165,9 @@ def _unit(
     return NodeUnit(unit_id, address, alloc_class, model, gpus, for_sale, gone, usable, failed, held)
 
 
-def _held(held: LockedNode, row: list[Any]) -> Held:
+def _held(held: LockedNode, row: list[Any]) -> UnitHold:
     _, hold_id, topology_gen, released, audience = row
-    return Held(
+    return UnitHold(
         UUID(hold_id),
         topology_gen == held.node.topology_gen,
         released,

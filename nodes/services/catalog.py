@@ -11,7 +11,7 @@ from openrelay.core.text import require_length
 
 def set_location(slug: str, fields: dict[str, Any], *, actor: Actor) -> Location:
     """Make the location, or bring it to `fields`; what already stands changes nothing."""
-    location: Location = _set(Location, "location", slug, fields, actor)
+    location: Location = _set_row(Location, "location", slug, fields, actor)
     return location
 
 
@@ -19,7 +19,7 @@ def set_gpu_model(slug: str, fields: dict[str, Any], *, actor: Actor) -> GpuMode
     """Make the GPU model, or bring it to `fields`; a placeholder that an inventory made is completed so."""
     if "manufacturer" in fields:
         fields = {**fields, "manufacturer": canonical.manufacturer(fields["manufacturer"])}
-    model: GpuModel = _set(GpuModel, "gpu_model", slug, fields, actor)
+    model: GpuModel = _set_row(GpuModel, "gpu_model", slug, fields, actor)
     return model
 
 
@@ -32,7 +32,7 @@ def require_slug(text: str, *, at_most: int) -> str:
     return slug
 
 
-def _set(model: Any, kind: str, slug: str, fields: dict[str, Any], actor: Actor) -> Any:
+def _set_row(model: Any, kind: str, slug: str, fields: dict[str, Any], actor: Actor) -> Any:
     slug = require_slug(slug, at_most=model._meta.get_field("slug").max_length)
     row = model.objects.filter(slug=slug).first()
     before = {name: getattr(row, name) for name in fields} if row else None
