@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
 
 from compute.services.agents.agent_reset import reset_agent_as_operator
-from nodes.admin_decisions import NodeDecisions, missing_node, reason_form
+from nodes.admin_decisions import NodeDecisions, missing_node_response, reason_form
 from nodes.models import Node
 from nodes.services.enrolment import OPERATORS_ACTION
 from openrelay.console.base import FactsAdmin
@@ -32,7 +32,7 @@ class AgentDecisions:
         """Forget the order of a node's reports; `pk` is the node's."""
         node = Node.objects.filter(pk=pk).first()
         if node is None:
-            return missing_node(request)
+            return missing_node_response(request)
 
         def take(caller: Caller, fields: dict[str, Any]) -> None:
             reset_agent_as_operator(caller=caller, node_id=pk, reason=fields["reason"])

@@ -119,7 +119,7 @@ class NodeAdmin(FactsAdmin):
         "hostname",
         "organization",
         "status",
-        "owners_wish",
+        "owner_hold_state",
         "runtime",
         "node_class",
         "location",
@@ -165,7 +165,7 @@ class NodeAdmin(FactsAdmin):
         return str(row.status)
 
     @display(description="owner's hold", ordering="owner_hold", label=STATUS_COLOURS)
-    def owners_wish(self, row: Any) -> str:
+    def owner_hold_state(self, row: Any) -> str:
         return "leaving" if row.terminate_at and not row.removed_at else str(row.owner_hold)
 
     @display(description="units", ordering="unit_total")
@@ -291,7 +291,7 @@ class GpuUnitAdmin(FactsAdmin):
     """GPU units: what is reserved, claimed and sold."""
 
     read_action = "provider.read"
-    list_display = ("address", "node", "gpu_model", "gpu_count", "alloc_class", "state", "why", "gone_at")
+    list_display = ("address", "node", "gpu_model", "gpu_count", "alloc_class", "state", "reason", "gone_at")
     list_filter = (
         ("node", AutocompleteSelectFilter),
         ("gpu_model", AutocompleteSelectFilter),
@@ -317,7 +317,7 @@ class GpuUnitAdmin(FactsAdmin):
         return "not for sale" if row.not_reservable_reason else "fit"
 
     @display(description="why not")
-    def why(self, row: Any) -> str:
+    def reason(self, row: Any) -> str:
         failed = f"{row.failed_total} of its GPUs failed" if row.failed_total else ""
         return row.not_reservable_reason or failed
 
@@ -343,7 +343,7 @@ class GpuAdmin(FactsAdmin):
         return "failed" if row.failed_at else "healthy"
 
 
-class TakenFilter(LookupFilter):
+class AcceptedFilter(LookupFilter):
     """Reports by whether they were taken."""
 
     title = "taken"
@@ -365,7 +365,7 @@ class InventoryReportAdmin(FactsAdmin):
 
     read_action = "provider.read"
     list_display = ("received_at", "node", "sequence", "state", "flagged")
-    list_filter = (TakenFilter, ("node", AutocompleteSelectFilter), ("received_at", TimeRangeFilter))
+    list_filter = (AcceptedFilter, ("node", AutocompleteSelectFilter), ("received_at", TimeRangeFilter))
     list_select_related = ("node",)
     search_fields = ("flagged", "node__hostname")
     id_fields = ("pk", "node")
@@ -373,10 +373,10 @@ class InventoryReportAdmin(FactsAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
         # The content is long, and the list does not show it.
-        listing = request.resolver_match is not None and "changelist" in (
+        is_changelist = request.resolver_match is not None and "changelist" in (
             request.resolver_match.url_name or ""
         )
-        return rows.defer("content") if listing else rows
+        return rows.defer("content") if is_changelist else rows
 
     @display(description="report", label={**STATUS_COLOURS, "taken": "success"})
     def state(self, row: Any) -> str:

@@ -19,7 +19,7 @@ from openrelay.console.forms import ReasonForm
 from openrelay.identity.admin_decisions import pages_of
 from openrelay.identity.caller import Caller
 
-_KEPT = "The audit log keeps who did it, and why."
+_AUDIT_NOTE = "The audit log keeps who did it, and why."
 
 
 class NodeDecisions:
@@ -44,13 +44,13 @@ class NodeDecisions:
         """A new credential for the node's agent, shown once, in place of earlier ones."""
         node = Node.objects.filter(pk=pk).first()
         if node is None:
-            return missing_node(request)
+            return missing_node_response(request)
 
         def take(caller: Caller, fields: dict[str, Any]) -> str:
             return reissue_credential_as_operator(caller=caller, node_id=pk, reason=fields["reason"])
 
         removed = node.removed_at is not None
-        here = reverse("admin:nodes_node_change", args=[pk])
+        node_url = reverse("admin:nodes_node_change", args=[pk])
         decision = Decision(
             title="Issue credential",
             question=(
@@ -62,9 +62,9 @@ class NodeDecisions:
             if removed
             else (
                 "The new credential is shown once, on the next page.",
-                *_revoked(node),
+                *_revocation_effects(node),
                 "What runs there goes on. The node counts as offline until its agent has the new credential.",
-                _KEPT,
+                _AUDIT_NOTE,
             ),
             verb="Issue the credential",
             action=OPERATORS_ACTION,
@@ -72,8 +72,8 @@ class NodeDecisions:
             target_id=pk,
             take=take,
             done=f"The new credential of {node.hostname}",
-            back_url=here,
-            done_url=here,
+            back_url=node_url,
+            done_url=node_url,
         )
         return decide(request, self.admin, decision, reason_form(request))
 
@@ -81,13 +81,13 @@ class NodeDecisions:
         """The end of the credentials of the node's agent."""
         node = Node.objects.filter(pk=pk).first()
         if node is None:
-            return missing_node(request)
+            return missing_node_response(request)
 
         def take(caller: Caller, fields: dict[str, Any]) -> None:
             revoke_credentials_as_operator(caller=caller, node_id=pk, reason=fields["reason"])
 
-        revoked = _revoked(node)
-        here = reverse("admin:nodes_node_change", args=[pk])
+        revoked = _revocation_effects(node)
+        node_url = reverse("admin:nodes_node_change", args=[pk])
         decision = Decision(
             title="Revoke credentials",
             question=(
@@ -100,7 +100,7 @@ class NodeDecisions:
                 "The agent cannot report until it has a new credential: the node goes offline, and what runs "
                 "there becomes interrupted.",
                 "No unit is freed: guests may still run.",
-                _KEPT,
+                _AUDIT_NOTE,
             )
             if revoked
             else (),
@@ -110,8 +110,8 @@ class NodeDecisions:
             target_id=pk,
             take=take,
             done=f"The credentials of {node.hostname} are revoked.",
-            back_url=here,
-            done_url=here,
+            back_url=node_url,
+            done_url=node_url,
         )
         return decide(request, self.admin, decision, reason_form(request))
 
@@ -121,13 +121,13 @@ def reason_form(request: HttpRequest) -> ReasonForm:
     return ReasonForm(request.POST if request.method == "POST" else None)
 
 
-def missing_node(request: HttpRequest) -> HttpResponse:
+def missing_node_response(request: HttpRequest) -> HttpResponse:
     """Back to the list of nodes, which says that there is no such node."""
     messages.error(request, "There is no such node.")
     return HttpResponseRedirect(reverse("admin:nodes_node_changelist"))
 
 
-def _revoked(node: Node) -> list[str]:
+def _revocation_effects(node: Node) -> list[str]:
     """What becomes of the credentials that the node's agent has."""
     prefixes = sorted(node.credentials.filter(revoked_at=None).values_list("prefix", flat=True))
     if not prefixes:

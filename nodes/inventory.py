@@ -28,7 +28,7 @@ from openrelay.api.serializers import (
 )
 
 # 1 PiB, and well within a 32-bit integer, in which guests' shares of it are kept and counted.
-MOST_RAM_MB = 2**30
+MAX_RAM_MB = 2**30
 # A contradiction: where it is, as keys and positions from the report down, and what it is.
 Contradiction = tuple[tuple[str | int, ...], str]
 # What runs containers alone, to which no GPU is passed through.
@@ -64,7 +64,7 @@ class HostReport(StrictSerializer):
 
     cpuCores = StrictIntegerField(min_value=1, max_value=65535, required=False)
     cpuModel = ToldField(max_length=128, required=False, allow_blank=True)
-    ramMb = StrictIntegerField(min_value=1, max_value=MOST_RAM_MB, required=False)
+    ramMb = StrictIntegerField(min_value=1, max_value=MAX_RAM_MB, required=False)
     diskTotalGb = StrictIntegerField(min_value=0, max_value=2**30, required=False)
     diskFreeGb = StrictIntegerField(min_value=0, max_value=2**30, required=False)
     tdx = StrictBooleanField(required=False)
@@ -88,7 +88,7 @@ class Inventory(StrictSerializer):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse what no hardware can be, at its place in the report."""
         errors: dict[Any, Any] = {}
-        for path, message in contradictions(attrs):
+        for path, message in find_contradictions(attrs):
             place = errors
             for step in path[:-1]:
                 place = place.setdefault(step, {})
@@ -98,7 +98,7 @@ class Inventory(StrictSerializer):
         return attrs
 
 
-def contradictions(report: dict[str, Any]) -> Iterator[Contradiction]:
+def find_contradictions(report: dict[str, Any]) -> Iterator[Contradiction]:
     """Everything in `report` that contradicts something else in it or what hardware can be.
 
     These are typing errors, not changes of hardware: nobody's reservation needs review because of them.
@@ -141,14 +141,14 @@ def contradictions(report: dict[str, Any]) -> Iterator[Contradiction]:
                     f"{group} is also of unit {groups[group]}; list the GPUs of one IOMMU group as one unit",
                 )
             groups.setdefault(group, address)
-        for why in class_contradictions(unit, runtime):
-            yield (*place, "allocClass"), why
+        for reason in find_class_contradictions(unit, runtime):
+            yield (*place, "allocClass"), reason
     host = report.get("host") or {}
-    if why := disk_contradiction(host.get("diskTotalGb"), host.get("diskFreeGb")):
-        yield ("host", "diskFreeGb"), why
+    if reason := find_disk_contradiction(host.get("diskTotalGb"), host.get("diskFreeGb")):
+        yield ("host", "diskFreeGb"), reason
 
 
-def class_contradictions(unit: dict[str, Any], runtime: str | None) -> Iterator[str]:
+def find_class_contradictions(unit: dict[str, Any], runtime: str | None) -> Iterator[str]:
     """Why a unit cannot be of its class on a node of that runtime; None for one that is not known."""
     alloc_class = unit["allocClass"]
     if unit["sellable"] and alloc_class not in RESERVABLE_CLASSES:
@@ -160,14 +160,14 @@ def class_contradictions(unit: dict[str, Any], runtime: str | None) -> Iterator[
         yield f"{VFIO_GROUP} is for VMs, and the runtime is {runtime}. Use {DEVICE_REQUEST}, or runtime qemu"
 
 
-def disk_contradiction(total_gb: int | None, free_gb: int | None) -> str:
+def find_disk_contradiction(total_gb: int | None, free_gb: int | None) -> str:
     """Why a host's disk figures cannot both be true; empty when they can."""
     if total_gb is None or free_gb is None or free_gb <= total_gb:
         return ""
     return f"is {free_gb}, more than diskTotalGb, which is {total_gb}"
 
 
-def digest(report: dict[str, Any]) -> str:
+def content_digest(report: dict[str, Any]) -> str:
     """SHA-256 of what the report says of the hardware, its place in the order apart."""
     content = {key: value for key, value in report.items() if key not in ("epoch", "sequence")}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -7,10 +7,15 @@ from typing import NoReturn
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
-from django.db import InterfaceError, OperationalError
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError, ProgrammingError
 
 from openrelay.core.errors import ApiError
 
+#: What is missing from a database that was not migrated, by the code of PostgreSQL's error.
+_UNMIGRATED = {
+    "42P01": "The database has no tables yet. Run manage.py prepare.",
+    "42703": "The database's tables are of an earlier version. Run manage.py prepare.",
+}
 #: Django's own commands that would change people without a service, and what to run instead.
 _REPLACED = {
     "createsuperuser": "There are no superusers here. Make a person by `manage.py create_user EMAIL`, and "
@@ -35,6 +40,13 @@ def main(argv: list[str]) -> None:
         _fail(str(error))
     except (OperationalError, InterfaceError) as error:
         _fail(_database_sentence(error))
+    except (DataError, IntegrityError) as error:
+        _fail(f"The database refused a value: {_reason_of(error)}.")
+    except ProgrammingError as error:
+        sentence = _UNMIGRATED.get(getattr(error.__cause__, "sqlstate", None) or "")
+        if sentence is None:
+            raise
+        _fail(sentence)
     except ApiError as error:
         _fail(error.message)
     except EOFError:
@@ -47,9 +59,7 @@ def main(argv: list[str]) -> None:
 
 
 def _database_sentence(error: Exception) -> str:
-    # psycopg lists each attempt on a line of its own; the first one tells the cause.
-    lines = str(error).strip().splitlines() or ["no reason given"]
-    reason = lines[0].strip().rstrip(".")
+    reason = _reason_of(error)
     if getattr(error.__cause__, "sqlstate", None) is not None:
         return f"The database refused: {reason}."
     database = settings.DATABASES["default"]
@@ -57,6 +67,12 @@ def _database_sentence(error: Exception) -> str:
         f"The database at {database['HOST'] or 'localhost'}:{database['PORT'] or 5432}/{database['NAME']} "
         f"cannot be reached: {reason}. Check DATABASE_URL and that the database runs; `make up` starts one."
     )
+
+
+def _reason_of(error: Exception) -> str:
+    # psycopg lists each attempt on a line of its own; the first one tells the cause.
+    lines = str(error).strip().splitlines() or ["no reason given"]
+    return lines[0].strip().rstrip(".")
 
 
 def _fail(sentence: str, *, code: int = 1) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import Any
 
 from compute.models import GpuPrice, SshKey
 from nodes.models import GpuModel, GpuUnit, Node, NodeCredential, NodeHeartbeat
-from nodes.services.inventory import Taken, take
+from nodes.services.inventory import InventoryResult, apply_inventory
 from openrelay.audit.actor import Actor
 from openrelay.core import clock
 from openrelay.core.clock import Now
@@ -158,11 +158,13 @@ def report(units: int | list[dict[str, Any]], *, sequence: int, **fields: Any) -
     }
 
 
-def inventory(node: Node, units: int | list[dict[str, Any]], **fields: Any) -> Taken:
+def inventory(node: Node, units: int | list[dict[str, Any]], **fields: Any) -> InventoryResult:
     """Have the node report `units` next."""
     node.refresh_from_db()
     sequence = fields.pop("sequence", node.inventory_sequence + 1)
-    taken = take(node.pk, report(units, sequence=sequence, **fields), actor=Actor(f"node:{node.pk}"))
+    taken = apply_inventory(
+        node.pk, report(units, sequence=sequence, **fields), actor=Actor(f"node:{node.pk}")
+    )
     node.refresh_from_db()
     return taken
 

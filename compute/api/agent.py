@@ -11,7 +11,7 @@ from compute.services.lifecycle.interrupt import interrupt_lost
 from nodes.api.agent import AgentView
 from nodes.inventory import Inventory
 from nodes.models import NodeIncident
-from nodes.services.inventory import take
+from nodes.services.inventory import apply_inventory
 
 
 class HostView(AgentView):
@@ -30,7 +30,7 @@ class AgentInventory(HostView):
 
     def post(self, request: Request) -> Response:
         """Take the node's account of its hardware."""
-        taken = take(self.node.pk, self.read(Inventory), actor=self.caller.actor)
+        taken = apply_inventory(self.node.pk, self.read(Inventory), actor=self.caller.actor)
         answer = {"topologyGen": taken.generation, "changed": taken.changed}
         return Response({**answer, "flagged": taken.flagged} if taken.flagged else answer)
 

@@ -8,7 +8,7 @@ from compute.domain.host_shares import MAX_DISK_GB, MIN_DISK_GB
 from compute.models import Run, Tier
 from compute.services.access.gpu_metrics import RANGES
 from compute.services.lifecycle.guest_telemetry import CONSOLE_AT_MOST
-from nodes.inventory import MOST_RAM_MB, agent_epoch
+from nodes.inventory import MAX_RAM_MB, agent_epoch
 from openrelay.api.identities import SlugField
 from openrelay.api.pagination import PageQuery
 from openrelay.api.serializers import (
@@ -57,7 +57,7 @@ class CreateVm(StrictSerializer):
     gpuModelId = StrictCharField(max_length=64, required=False, source="gpu_model_id")
     nodeId = StrictCharField(max_length=64, required=False, source="node_id")
     tier = StrictChoiceField(Tier.values, required=False)
-    guestMemMb = StrictIntegerField(min_value=1, max_value=MOST_RAM_MB, required=False, source="guest_mem_mb")
+    guestMemMb = StrictIntegerField(min_value=1, max_value=MAX_RAM_MB, required=False, source="guest_mem_mb")
     diskSizeGb = StrictIntegerField(
         min_value=MIN_DISK_GB, max_value=MAX_DISK_GB, required=False, source="disk_size_gb"
     )

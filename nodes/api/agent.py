@@ -12,8 +12,8 @@ from rest_framework.response import Response
 
 from nodes.levels import BASE, LEVEL_HEADER, VERSION_HEADER
 from nodes.models import Node, NodeCredential, NodeIncident
-from nodes.services.incidents import end_refused, end_two_hosts, note_refused
-from nodes.services.liveness import hear
+from nodes.services.incidents import close_refused_incident, close_two_hosts_incident, record_refused_report
+from nodes.services.liveness import record_heartbeat
 from openrelay.api.auth import bearer
 from openrelay.api.views import OperationView
 from openrelay.audit.actor import Actor
@@ -99,13 +99,13 @@ class AgentView(OperationView):
             raise Invalid(f"{VERSION_HEADER} must be at most 64 printable ASCII characters without spaces.")
         if self.node.was_silent:
             self.return_from_silence()
-        hear(self.node, level=int(level), version=version)
+        record_heartbeat(self.node, level=int(level), version=version)
 
     def after_refusal(self, response: Response) -> None:
         """Note a report that could not be read."""
         caller: Caller | None = getattr(self.request, "caller", None)
         if self.incident_kind and caller is not None and response.data.get("code") in _UNREADABLE:
-            note_refused(
+            record_refused_report(
                 self.node,
                 self.incident_kind,
                 operation=self.operation or "",
@@ -121,9 +121,9 @@ class AgentView(OperationView):
 
     def _end_incidents(self) -> None:
         if self.incident_kind in self.node.open_incidents:
-            end_refused(self.node, self.incident_kind, actor=self.caller.actor)
+            close_refused_incident(self.node, self.incident_kind, actor=self.caller.actor)
         if NodeIncident.Kind.TWO_HOSTS in self.node.open_incidents:
-            end_two_hosts(self.node, actor=self.caller.actor)
+            close_two_hosts_incident(self.node, actor=self.caller.actor)
 
     def return_from_silence(self) -> None:
         """Note what the node's silence was, before it is heard of again and nothing tells of it any more."""

@@ -14,7 +14,7 @@ DEVICE_REQUEST = "device-request"
 RESERVABLE_CLASSES = (VFIO_GROUP, DEVICE_REQUEST)
 
 
-def why_not_reservable(
+def explain_not_reservable(
     *, gone: bool, alloc_class: str, sellable: bool, not_sellable_reason: str, failed: Sequence[str]
 ) -> str:
     """Why a unit's hardware cannot be reserved, as a sentence's end; empty when it can.
@@ -94,11 +94,11 @@ class GpuUnit(models.Model):
     @property
     def not_reservable_reason(self) -> str:
         """Why it cannot be reserved whatever its GPUs' health; empty when it can."""
-        return self.why_not_reservable(())
+        return self.explain_not_reservable(())
 
-    def why_not_reservable(self, failed: Sequence[str]) -> str:
+    def explain_not_reservable(self, failed: Sequence[str]) -> str:
         """Why it cannot be reserved while its GPUs at the addresses in `failed` failed; see the function."""
-        return why_not_reservable(
+        return explain_not_reservable(
             gone=self.gone_at is not None,
             alloc_class=self.alloc_class,
             sellable=self.sellable,

@@ -16,7 +16,7 @@ from openrelay.identity.services.organizations import set_switches
 _PENDING = "Your organization has an application pending. Wait for the operators' decision."
 
 
-def apply(*, caller: Caller, note: str) -> ProviderApplication:
+def submit_application(*, caller: Caller, note: str) -> ProviderApplication:
     """Ask for the caller's organization to become a provider; `note` says why.
 
     Raises Invalid when it is one already or has an application pending, Forbidden without the permission.
@@ -30,56 +30,62 @@ def apply(*, caller: Caller, note: str) -> ProviderApplication:
                 raise Invalid("Your organization is a provider already; there is nothing to apply for.")
             if ProviderApplication.objects.filter(organization=organization, decided_at=None).exists():
                 raise Invalid(_PENDING)
-            made = ProviderApplication.objects.create(
+            application = ProviderApplication.objects.create(
                 organization=organization, note=note, submitted_by=caller.principal, submitted_at=at
             )
             record(
                 caller.actor,
                 "provider.applied",
                 target_type="provider_application",
-                target_id=made.pk,
+                target_id=application.pk,
                 org_id=organization.pk,
-                after={"status": made.status, "note": note},
+                after={"status": application.status, "note": note},
                 at=at,
             )
     except IntegrityError as error:
         # Somebody else of the organization applied at the same moment.
         raise Invalid(_PENDING) from error
-    return made
+    return application
 
 
-def decide(*, actor: Actor, application_id: UUID, approve: bool, reason: str = "") -> ProviderApplication:
+def decide_application(
+    *, actor: Actor, application_id: UUID, approve: bool, reason: str = ""
+) -> ProviderApplication:
     """Note what operators decided. An approved organization is a provider from then on.
 
     Raises NotFound, Conflict when it was decided before.
     """
     with transaction.atomic():
-        found = (
+        application = (
             ProviderApplication.objects.select_for_update(no_key=True, of=("self",))
             .filter(pk=application_id)
             .first()
         )
-        if found is None:
+        if application is None:
             raise NotFound()
-        if found.decided_at is not None:
+        if application.decided_at is not None:
             raise Conflict(
-                f"The application was {found.status} already. Only a new application can be decided."
+                f"The application was {application.status} already. Only a new application can be decided."
             )
-        before = found.status
-        found.approved, found.decided_by, found.decided_at = approve, actor.name[:80], clock.read()
-        found.save(update_fields=["approved", "decided_by", "decided_at"])
+        before = application.status
+        application.approved, application.decided_by, application.decided_at = (
+            approve,
+            actor.name[:80],
+            clock.read(),
+        )
+        application.save(update_fields=["approved", "decided_by", "decided_at"])
         if approve:
-            set_switches(actor=actor, organization_id=found.organization_id, is_provider=True)
+            set_switches(actor=actor, organization_id=application.organization_id, is_provider=True)
         record(
             actor,
-            f"provider.{found.status}",
+            f"provider.{application.status}",
             target_type="provider_application",
-            target_id=found.pk,
-            org_id=found.organization_id,
+            target_id=application.pk,
+            org_id=application.organization_id,
             before={"status": before},
-            after={"status": found.status},
+            after={"status": application.status},
             reason=reason,
-            at=found.decided_at,
+            at=application.decided_at,
         )
-        decided: ProviderApplication = found
+        decided: ProviderApplication = application
     return decided

@@ -6,11 +6,12 @@ from nodes.models import GpuModel, Location
 from openrelay.audit.services.record import Actor, record
 from openrelay.core import canonical
 from openrelay.core.errors import Invalid
+from openrelay.core.text import require_length
 
 
 def set_location(slug: str, fields: dict[str, Any], *, actor: Actor) -> Location:
     """Make the location, or bring it to `fields`; what already stands changes nothing."""
-    location: Location = _set(Location, "location", slug, fields, actor)
+    location: Location = _set_row(Location, "location", slug, fields, actor)
     return location
 
 
@@ -18,20 +19,21 @@ def set_gpu_model(slug: str, fields: dict[str, Any], *, actor: Actor) -> GpuMode
     """Make the GPU model, or bring it to `fields`; a placeholder that an inventory made is completed so."""
     if "manufacturer" in fields:
         fields = {**fields, "manufacturer": canonical.manufacturer(fields["manufacturer"])}
-    model: GpuModel = _set(GpuModel, "gpu_model", slug, fields, actor)
+    model: GpuModel = _set_row(GpuModel, "gpu_model", slug, fields, actor)
     return model
 
 
-def require_slug(text: str) -> str:
-    """The canonical form of a short name. Raises Invalid (VALIDATION_ERROR) for what is none."""
+def require_slug(text: str, *, at_most: int) -> str:
+    """The canonical form of a short name. Raises Invalid (VALIDATION_ERROR) for what is none or too long."""
+    require_length("slug", text, at_most=at_most)
     slug = canonical.slug(text)
     if slug is None:
         raise Invalid(f"slug {text[:60]!a} is not {canonical.SLUG_FORM}.")
     return slug
 
 
-def _set(model: Any, kind: str, slug: str, fields: dict[str, Any], actor: Actor) -> Any:
-    slug = require_slug(slug)
+def _set_row(model: Any, kind: str, slug: str, fields: dict[str, Any], actor: Actor) -> Any:
+    slug = require_slug(slug, at_most=model._meta.get_field("slug").max_length)
     row = model.objects.filter(slug=slug).first()
     before = {name: getattr(row, name) for name in fields} if row else None
     if before == fields:

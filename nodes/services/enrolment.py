@@ -19,7 +19,7 @@ DEFAULT_NOTICE_SECONDS: Final = 30
 OPERATORS_ACTION: Final = "provider.write"
 
 
-def enrol(
+def enrol_node(
     *,
     actor: Actor,
     organization_id: UUID,
@@ -78,8 +78,8 @@ def revoke_credentials(*, actor: Actor, node_id: UUID, reason: str) -> int:
     Raises NotFound when there is no such node, Invalid without a reason.
     """
     _require_reason(reason)
-    with locked(node_id) as held:
-        return revoke_all(held, actor=actor, reason=reason)
+    with locked(node_id) as locked_node:
+        return revoke_node_credentials(locked_node, actor=actor, reason=reason)
 
 
 def reissue_credential(*, actor: Actor, node_id: UUID, reason: str) -> str:
@@ -89,10 +89,10 @@ def reissue_credential(*, actor: Actor, node_id: UUID, reason: str) -> str:
     was removed.
     """
     _require_reason(reason)
-    with locked(node_id) as held:
-        require_enrolled(held)
-        _revoke(held, actor=actor, reason=reason)
-        return issue_credential(actor=actor, node=held.node)
+    with locked(node_id) as locked_node:
+        require_enrolled(locked_node)
+        _revoke_credentials(locked_node, actor=actor, reason=reason)
+        return issue_credential(actor=actor, node=locked_node.node)
 
 
 def reissue_credential_as_operator(*, caller: Caller, node_id: UUID, reason: str) -> str:
@@ -101,11 +101,11 @@ def reissue_credential_as_operator(*, caller: Caller, node_id: UUID, reason: str
     Raises also NotFound for who is not an operator with provider.write.
     """
     _require_reason(reason)
-    with locked_for(node_id, caller) as (held, caller):
+    with locked_for(node_id, caller) as (locked_node, caller):
         require_operator(caller)
-        require_enrolled(held)
-        _revoke(held, actor=caller.actor, reason=reason)
-        return issue_credential(actor=caller.actor, node=held.node)
+        require_enrolled(locked_node)
+        _revoke_credentials(locked_node, actor=caller.actor, reason=reason)
+        return issue_credential(actor=caller.actor, node=locked_node.node)
 
 
 def revoke_credentials_as_operator(*, caller: Caller, node_id: UUID, reason: str) -> int:
@@ -114,9 +114,9 @@ def revoke_credentials_as_operator(*, caller: Caller, node_id: UUID, reason: str
     Raises also NotFound for who is not an operator with provider.write.
     """
     _require_reason(reason)
-    with locked_for(node_id, caller) as (held, caller):
+    with locked_for(node_id, caller) as (locked_node, caller):
         require_operator(caller)
-        return revoke_all(held, actor=caller.actor, reason=reason)
+        return revoke_node_credentials(locked_node, actor=caller.actor, reason=reason)
 
 
 def require_operator(caller: Caller) -> None:
@@ -130,29 +130,29 @@ def _require_reason(reason: str) -> None:
         raise Invalid("reason must not be empty: say why the credentials are revoked.")
 
 
-def revoke_all(held: LockedNode, *, actor: Actor, reason: str) -> int:
+def revoke_node_credentials(locked_node: LockedNode, *, actor: Actor, reason: str) -> int:
     """Revoke the credentials of a locked node that are not revoked yet, and end its incidents, which no
     report can end any more; returns how many credentials there were.
     """
-    number = _revoke(held, actor=actor, reason=reason)
-    incidents.end_all(held, actor=actor)
+    number = _revoke_credentials(locked_node, actor=actor, reason=reason)
+    incidents.close_all_incidents(locked_node, actor=actor)
     return number
 
 
-def _revoke(held: LockedNode, *, actor: Actor, reason: str) -> int:
-    rows = NodeCredential.objects.filter(node=held.node, revoked_at=None)
+def _revoke_credentials(locked_node: LockedNode, *, actor: Actor, reason: str) -> int:
+    rows = NodeCredential.objects.filter(node=locked_node.node, revoked_at=None)
     prefixes = sorted(rows.values_list("prefix", flat=True))
     if not prefixes:
         return 0
-    rows.update(revoked_at=held.at)
+    rows.update(revoked_at=locked_node.at)
     record(
         actor,
         "node.credentials_revoked",
         target_type="node",
-        target_id=held.node.pk,
-        org_id=held.node.organization_id,
+        target_id=locked_node.node.pk,
+        org_id=locked_node.node.organization_id,
         before={"prefixes": prefixes},
         reason=reason,
-        at=held.at,
+        at=locked_node.at,
     )
     return len(prefixes)

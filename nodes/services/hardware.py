@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-from nodes.models.gpu_unit import why_not_reservable
+from nodes.models.gpu_unit import explain_not_reservable
 from openrelay.core.rows import Reading
 
 _UNITS = """(
@@ -33,7 +33,7 @@ class UnitHardware(NamedTuple):
     @property
     def not_reservable_reason(self) -> str:
         """Why it cannot be reserved, as a sentence's end; empty when it can."""
-        return why_not_reservable(
+        return explain_not_reservable(
             gone=self.gone,
             alloc_class=self.alloc_class,
             sellable=self.sellable,
@@ -52,11 +52,11 @@ def mixed_classes_reason(sold_classes: Iterable[str]) -> str:
     return f"its node sells units of more than one class ({', '.join(classes)})"
 
 
-def units_of(node_id: UUID) -> Reading:
-    """Reads every unit that the node has or had, for `hardware`."""
+def unit_hardware_reading(node_id: UUID) -> Reading:
+    """Reads every unit that the node has or had, for `parse_unit_hardware`."""
     return Reading(_UNITS, (node_id,))
 
 
-def hardware(read: str | None) -> dict[str, UnitHardware]:
-    """The units that `units_of` read, by address and in its order."""
+def parse_unit_hardware(read: str | None) -> dict[str, UnitHardware]:
+    """The units that `unit_hardware_reading` read, by address and in its order."""
     return {row[1]: UnitHardware(*row) for row in json.loads(read or "[]")}

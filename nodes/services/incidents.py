@@ -18,12 +18,14 @@ from openrelay.core import clock
 
 _HOUR: Final = timedelta(hours=1)
 # So many flagged reports of an earlier start within an hour are no delayed ones. One a minute is kept.
-_PAST_EPOCHS: Final = 3
-_PAST = PAST_EPOCH.partition("{")[0]
-_MOST_DETAIL: Final = 500
+_MIN_PAST_EPOCH_REPORTS: Final = 3
+_PAST_EPOCH_PREFIX = PAST_EPOCH.partition("{")[0]
+_MAX_DETAIL_LENGTH: Final = 500
 
 
-def note_refused(node: Node, kind: str, *, operation: str, status: int, error: str, actor: Actor) -> None:
+def record_refused_report(
+    node: Node, kind: str, *, operation: str, status: int, error: str, actor: Actor
+) -> None:
     """Note that the node's agent sent what was refused: an event and a look at the incident a minute at most.
 
     `error` is the sentence that the agent was told, which names the field.
@@ -36,27 +38,27 @@ def note_refused(node: Node, kind: str, *, operation: str, status: int, error: s
             target_type="node",
             target_id=node.pk,
             org_id=node.organization_id,
-            after={"operation": operation, "status": status, "error": error[:_MOST_DETAIL]},
+            after={"operation": operation, "status": status, "error": error[:_MAX_DETAIL_LENGTH]},
         )
         if is_noted:
-            _open(node, kind, error)
+            _open_incident(node, kind, error)
 
 
-def end_refused(node: Node, kind: str, *, actor: Actor) -> None:
+def close_refused_incident(node: Node, kind: str, *, actor: Actor) -> None:
     """Note that the node's agent sends what can be read again."""
-    _end(node, [kind], actor)
+    _close_incidents(node, [kind], actor)
 
 
-def look_for_two_hosts(node: Node, at: datetime, *, actor: Actor) -> None:
+def detect_two_hosts(node: Node, at: datetime, *, actor: Actor) -> None:
     """Name a node whose reports look like those of two hosts with one credential, once while it goes on.
 
     Either its units alternate between two sets within an hour, or reports of an earlier start of its agent
     keep coming although those of a later one are taken. Under the node's lock.
     """
-    alternates = _alternates(node.pk, at)
-    if not alternates and not _has_two_starts(node.pk, at):
+    has_alternating_units = _has_alternating_units(node.pk, at)
+    if not has_alternating_units and not _has_reports_of_past_epoch(node.pk, at):
         return
-    if not _open(node, NodeIncident.Kind.TWO_HOSTS, _DETAILS[alternates]):
+    if not _open_incident(node, NodeIncident.Kind.TWO_HOSTS, _DETAILS[has_alternating_units]):
         return
     record(
         actor,
@@ -64,21 +66,21 @@ def look_for_two_hosts(node: Node, at: datetime, *, actor: Actor) -> None:
         target_type="node",
         target_id=node.pk,
         org_id=node.organization_id,
-        after={"detail": _DETAILS[alternates]},
+        after={"detail": _DETAILS[has_alternating_units]},
         at=at,
     )
 
 
-def end_two_hosts(node: Node, *, actor: Actor) -> None:
+def close_two_hosts_incident(node: Node, *, actor: Actor) -> None:
     """Note that nothing has looked like two hosts for an hour, if it is so."""
     at = clock.read()
-    if not _alternates(node.pk, at) and not _has_two_starts(node.pk, at):
-        _end(node, [NodeIncident.Kind.TWO_HOSTS], actor)
+    if not _has_alternating_units(node.pk, at) and not _has_reports_of_past_epoch(node.pk, at):
+        _close_incidents(node, [NodeIncident.Kind.TWO_HOSTS], actor)
 
 
-def end_all(held: LockedNode, *, actor: Actor) -> None:
+def close_all_incidents(locked_node: LockedNode, *, actor: Actor) -> None:
     """End the open incidents of a locked node whose agent is not to be heard any more."""
-    _end(held.node, NodeIncident.Kind.values, actor)
+    _close_incidents(locked_node.node, NodeIncident.Kind.values, actor)
 
 
 _DETAILS: Final = {
@@ -89,35 +91,35 @@ _DETAILS: Final = {
 }
 
 
-def _alternates(node_id: UUID, at: datetime) -> bool:
+def _has_alternating_units(node_id: UUID, at: datetime) -> bool:
     generations = TopologyGeneration.objects.filter(node=node_id, at__gt=at - _HOUR).order_by("-number")
     sets = list(generations.values_list("units", flat=True)[:4])
     return len(sets) == 4 and sets[0] == sets[2] and sets[1] == sets[3]
 
 
-def _has_two_starts(node_id: UUID, at: datetime) -> bool:
+def _has_reports_of_past_epoch(node_id: UUID, at: datetime) -> bool:
     flagged = InventoryReport.objects.filter(
-        node=node_id, received_at__gt=at - _HOUR, flagged__startswith=_PAST
+        node=node_id, received_at__gt=at - _HOUR, flagged__startswith=_PAST_EPOCH_PREFIX
     )
-    return flagged.count() >= _PAST_EPOCHS
+    return flagged.count() >= _MIN_PAST_EPOCH_REPORTS
 
 
-def _open(node: Node, kind: str, detail: str) -> bool:
+def _open_incident(node: Node, kind: str, detail: str) -> bool:
     """Keep an incident open; returns whether it is new."""
     at = clock.read()
     is_open = NodeIncident.objects.filter(node=node, kind=kind, ended_at=None).update(
-        detail=detail[:_MOST_DETAIL], last_at=at
+        detail=detail[:_MAX_DETAIL_LENGTH], last_at=at
     )
     if is_open:
         return False
     NodeIncident.objects.bulk_create(
-        [NodeIncident(node=node, kind=kind, detail=detail[:_MOST_DETAIL], began_at=at, last_at=at)],
+        [NodeIncident(node=node, kind=kind, detail=detail[:_MAX_DETAIL_LENGTH], began_at=at, last_at=at)],
         ignore_conflicts=True,
     )
     return True
 
 
-def _end(node: Node, kinds: Collection[str], actor: Actor) -> None:
+def _close_incidents(node: Node, kinds: Collection[str], actor: Actor) -> None:
     with transaction.atomic():
         rows = NodeIncident.objects.select_for_update().filter(node=node, kind__in=kinds, ended_at=None)
         for incident in rows.order_by("pk"):

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from nodes.inventory import class_contradictions, digest, disk_contradiction
+from nodes.inventory import content_digest, find_class_contradictions, find_disk_contradiction
 from nodes.models import (
     Gpu,
     GpuModel,
@@ -18,20 +18,26 @@ from nodes.models import (
     ReportOrder,
     TopologyGeneration,
 )
-from nodes.services.incidents import look_for_two_hosts
+from nodes.services.incidents import detect_two_hosts
 from nodes.services.locking import locked
 from nodes.services.owner import require_enrolled
-from nodes.services.report_order import Verdict, begin_epoch, judge, note_doubt, with_current_epoch
+from nodes.services.report_order import (
+    Verdict,
+    begin_epoch,
+    judge_report,
+    record_out_of_order_report,
+    with_current_epoch,
+)
 from openrelay.audit.services.record import Actor, AuditEntry, record, record_all
 from openrelay.audit.services.repeats import record_repeated
 from openrelay.core.errors import Invalid
 
 # What some facts were and what they became.
-Sides = tuple[dict[str, Any], dict[str, Any]]
+BeforeAfter = tuple[dict[str, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class InventoryResult:
     """What became of a report. `flagged` says why it changed nothing, and is empty for one that was taken."""
 
     generation: int
@@ -40,36 +46,40 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class InventoryDiff:
     """What a report would change of a node.
 
     `flagged` says why it would not be taken, empty when it would be; `topology` what would open a new
-    generation, in words; `other` whether anything else would change.
+    generation, in words; `has_other_changes` whether anything else would change.
     """
 
     flagged: str = ""
     topology: tuple[str, ...] = ()
-    other: bool = False
+    has_other_changes: bool = False
 
 
-def preview(node: Node, report: dict[str, Any]) -> Difference:
-    """What `take` would do with the report now. Changes nothing; under the node's lock the answer is certain.
+def preview_inventory(node: Node, report: dict[str, Any]) -> InventoryDiff:
+    """Return what `apply_inventory` would do with the report now, and change nothing.
 
-    Raises Invalid (VALIDATION_ERROR) as `take` does.
+    The answer is certain only under the node's lock.
+
+    Raises Invalid (VALIDATION_ERROR) as `apply_inventory` does.
     """
     _require_consistent(node, report)
-    content = digest(report)
+    content = content_digest(report)
     if report.get("sequence") == node.inventory_sequence and content == node.inventory_digest:
-        return Difference()
-    units = _units_of(node)
-    if doubt := _order_doubt(node, report) or _doubt(node, report, had_units=bool(units)):
-        return Difference(flagged=doubt)
+        return InventoryDiff()
+    units = _units_by_address(node)
+    if flag_reason := _order_flag_reason(node, report) or _content_flag_reason(
+        node, report, had_units=bool(units)
+    ):
+        return InventoryDiff(flagged=flag_reason)
     if content == node.inventory_digest:
-        return Difference()
-    return Difference(topology=tuple(topology_changes(units, report["units"])), other=True)
+        return InventoryDiff()
+    return InventoryDiff(topology=tuple(topology_changes(units, report["units"])), has_other_changes=True)
 
 
-def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
+def apply_inventory(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> InventoryResult:
     """Take `report` (an Inventory's validated data) as the node's hardware from now on.
 
     The topology generation grows by one when the set of units, or a unit's class, GPU model or GPU count
@@ -81,39 +91,39 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
     Raises Invalid NODE_DECOMMISSIONED when the node was removed or its announced end has come, and
     VALIDATION_ERROR for a report that contradicts what is known of the node; NotFound when there is none.
     """
-    with locked(node_id) as held:
-        require_enrolled(held)
-        node, at = held.node, held.at
+    with locked(node_id) as locked_node:
+        require_enrolled(locked_node)
+        node, at = locked_node.node, locked_node.at
         _require_consistent(node, report)
-        content, epoch, sequence = digest(report), report.get("epoch", ""), report.get("sequence")
-        order = _order(node)
-        verdict = Verdict() if sequence is None else _judge(order, node, report, content, at)
+        content, epoch, sequence = content_digest(report), report.get("epoch", ""), report.get("sequence")
+        order = _get_or_create_report_order(node)
+        verdict = Verdict() if sequence is None else _judge_report(order, node, report, content, at)
         if verdict.is_repeated:
-            return Taken(node.topology_gen, changed=False)
+            return InventoryResult(node.topology_gen, changed=False)
 
-        units = _units_of(node)
-        doubt = verdict.doubt or _doubt(node, report, had_units=bool(units))
-        if doubt:
-            if verdict.doubt and sequence is not None:
-                note_doubt(order, epoch=epoch, sequence=sequence, at=at)
-            _flag(order, node, report, doubt, at, actor)
-            if verdict.doubt:
-                look_for_two_hosts(node, at, actor=actor)
-            return Taken(node.topology_gen, changed=False, flagged=doubt)
+        units = _units_by_address(node)
+        flag_reason = verdict.flag_reason or _content_flag_reason(node, report, had_units=bool(units))
+        if flag_reason:
+            if verdict.flag_reason and sequence is not None:
+                record_out_of_order_report(order, epoch=epoch, sequence=sequence, at=at)
+            _record_flagged_report(order, node, report, flag_reason, at, actor)
+            if verdict.flag_reason:
+                detect_two_hosts(node, at, actor=actor)
+            return InventoryResult(node.topology_gen, changed=False, flagged=flag_reason)
 
-        if verdict.begins:
+        if verdict.starts_count:
             begin_epoch(node.pk, epoch, current=order.current_epoch, at=at)
         if sequence is not None:
             InventoryState.objects.filter(pk=node.pk).update(epoch=epoch, last_report_at=at)
             node.inventory_sequence = sequence
         if content == node.inventory_digest:
             node.save(update_fields=["inventory_sequence"])
-            return Taken(node.topology_gen, changed=False)
+            return InventoryResult(node.topology_gen, changed=False)
 
         causes = _apply_units(node, report["units"], units, at, actor)
-        was = _host(node)
+        was = _host_facts(node)
         _apply_host(node, report)
-        news = {name: value for name, value in _host(node).items() if value != was[name]}
+        news = {name: value for name, value in _host_facts(node).items() if value != was[name]}
         host = ({name: was[name] for name in news}, news)
         node.inventory_digest = content
         if causes:
@@ -121,13 +131,13 @@ def take(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> Taken:
         node.save()
         if causes:
             _open_generation(node, report, causes, host, at, actor)
-            look_for_two_hosts(node, at, actor=actor)
+            detect_two_hosts(node, at, actor=actor)
         elif news:
             _record_host(node, host, at, actor)
-        return Taken(node.topology_gen, changed=True)
+        return InventoryResult(node.topology_gen, changed=True)
 
 
-def _units_of(node: Node) -> dict[str, GpuUnit]:
+def _units_by_address(node: Node) -> dict[str, GpuUnit]:
     """Every unit that the node has or had, by address."""
     rows = GpuUnit.objects.filter(node=node).select_related("gpu_model").prefetch_related("gpus")
     return {unit.address: unit for unit in rows}
@@ -137,15 +147,15 @@ def _require_consistent(node: Node, report: dict[str, Any]) -> None:
     """Raise Invalid for a report that leaves out what it contradicts, where the node's row has it."""
     if "runtime" not in report:
         for number, unit in enumerate(report["units"]):
-            for why in class_contradictions(unit, node.runtime):
+            for why in find_class_contradictions(unit, node.runtime):
                 raise Invalid(f"units[{number}].allocClass {why}.")
     host = report.get("host") or {}
     free = host.get("diskFreeGb")
-    if "diskTotalGb" not in host and (why := disk_contradiction(node.disk_total_gb, free)):
+    if "diskTotalGb" not in host and (why := find_disk_contradiction(node.disk_total_gb, free)):
         raise Invalid(f"host.diskFreeGb {why}. Report both figures together.")
 
 
-def _order(node: Node) -> Any:
+def _get_or_create_report_order(node: Node) -> Any:
     """The order of the node's inventory reports, with its current epoch; call it under the node's lock."""
     rows = with_current_epoch(InventoryState.objects.filter(pk=node.pk))
     found = rows.first()
@@ -155,8 +165,8 @@ def _order(node: Node) -> Any:
     return found
 
 
-def _judge(order: Any, node: Node, report: dict[str, Any], content: str, at: datetime) -> Verdict:
-    return judge(
+def _judge_report(order: Any, node: Node, report: dict[str, Any], content: str, at: datetime) -> Verdict:
+    return judge_report(
         order,
         last_sequence=node.inventory_sequence,
         last_content=node.inventory_digest,
@@ -167,15 +177,15 @@ def _judge(order: Any, node: Node, report: dict[str, Any], content: str, at: dat
     )
 
 
-def _order_doubt(node: Node, report: dict[str, Any]) -> str:
+def _order_flag_reason(node: Node, report: dict[str, Any]) -> str:
     """Why a report is not taken for its place in the order; empty for an operator's, which has none."""
     if "sequence" not in report:
         return ""
     order: Any = with_current_epoch(InventoryState.objects.filter(pk=node.pk)).first()
-    return _judge(order, node, report, digest(report), order.now).doubt if order else ""
+    return _judge_report(order, node, report, content_digest(report), order.now).flag_reason if order else ""
 
 
-def _doubt(node: Node, report: dict[str, Any], *, had_units: bool) -> str:
+def _content_flag_reason(node: Node, report: dict[str, Any], *, had_units: bool) -> str:
     """Why a report in its order is not believed; empty when it is. Names the report that stands instead."""
     stands = f"; report {node.inventory_sequence} stands" if node.inventory_sequence else ""
     if not report["complete"]:
@@ -186,13 +196,13 @@ def _doubt(node: Node, report: dict[str, Any], *, had_units: bool) -> str:
     return ""
 
 
-def _flag(
-    order: ReportOrder, node: Node, report: dict[str, Any], doubt: str, at: datetime, actor: Actor
+def _record_flagged_report(
+    order: ReportOrder, node: Node, report: dict[str, Any], flag_reason: str, at: datetime, actor: Actor
 ) -> None:
     """Keep the report that was not taken, unless one with the same trouble was kept since the last
     that was taken: agents repeat themselves every minute.
     """
-    flagged = InventoryReport.objects.filter(node=node, flagged=doubt)
+    flagged = InventoryReport.objects.filter(node=node, flagged=flag_reason)
     if order.last_report_at is not None:
         flagged = flagged.filter(received_at__gt=order.last_report_at)
     if flagged.exists():
@@ -201,17 +211,17 @@ def _flag(
     is_noted = record_repeated(
         actor,
         "node.report_flagged",
-        same=re.sub(r"\d+", "N", doubt),
+        same=re.sub(r"\d+", "N", flag_reason),
         target_type="node",
         target_id=node.pk,
         org_id=node.organization_id,
-        after={"sequence": report.get("sequence"), "flagged": doubt},
+        after={"sequence": report.get("sequence"), "flagged": flag_reason},
     )
     if is_noted:
         InventoryReport.objects.create(
             node=node,
             sequence=report.get("sequence", node.inventory_sequence),
-            flagged=doubt,
+            flagged=flag_reason,
             received_at=at,
             content=report,
         )
@@ -224,18 +234,18 @@ def _apply_units(
     that could not, or the other way round; returns what of it is topology, in words.
     """
     causes = topology_changes(units, reported)
-    models = _models({unit["gpus"][0]["model"] for unit in reported}, at, actor)
+    models = _get_or_create_models({unit["gpus"][0]["model"] for unit in reported}, at, actor)
     changed = []
-    swapped: list[tuple[GpuUnit, str, str, str]] = []
-    _give_up_groups(units, reported, at)
+    replaced_cards: list[tuple[GpuUnit, str, str, str]] = []
+    _release_iommu_groups(units, reported, at)
     for data in reported:
         model = models[data["gpus"][0]["model"]]
         unit = units.get(data["address"])
         known = list(unit.gpus.all()) if unit is not None else []
-        before = _for_sale(unit, known) if unit is not None and unit.gone_at is None else None
+        before = _sale_facts(unit, known) if unit is not None and unit.gone_at is None else None
         if unit is None:
             unit = GpuUnit(node=node, address=data["address"])
-        _bring(
+        _update_row(
             unit,
             gone_at=None,
             alloc_class=data["allocClass"],
@@ -246,13 +256,13 @@ def _apply_units(
             iommu_group=data.get("iommuGroup"),
             numa_node=data.get("numaNode"),
         )
-        swapped += [
-            (unit, gpu.address, gpu.serial, said["serial"])
+        replaced_cards += [
+            (unit, gpu.address, gpu.serial, gpu_report["serial"])
             for gpu in known
-            for said in data["gpus"]
-            if gpu.address == said["address"] and _is_other_card(gpu, said)
+            for gpu_report in data["gpus"]
+            if gpu.address == gpu_report["address"] and _is_replaced_card(gpu, gpu_report)
         ]
-        after = _for_sale(unit, _apply_gpus(unit, data["gpus"], known, at))
+        after = _sale_facts(unit, _apply_gpus(unit, data["gpus"], known, at))
         if before not in (None, after):
             changed.append((unit, before, after))
     record_all(
@@ -270,7 +280,7 @@ def _apply_units(
             for unit, before, after in changed
         ]
     )
-    for unit, address, old, new in swapped:
+    for unit, address, old, new in replaced_cards:
         # Once a minute at most for two cards that take turns, as where two hosts share a credential.
         record_repeated(
             actor,
@@ -290,7 +300,7 @@ def _apply_units(
     return causes
 
 
-def _for_sale(unit: GpuUnit, gpus: Iterable[Gpu]) -> dict[str, Any]:
+def _sale_facts(unit: GpuUnit, gpus: Iterable[Gpu]) -> dict[str, Any]:
     """What decides, beside the topology, whether the unit is for sale."""
     failed = {gpu.address: gpu.failure for gpu in gpus if gpu.failed_at is not None}
     return {
@@ -300,7 +310,7 @@ def _for_sale(unit: GpuUnit, gpus: Iterable[Gpu]) -> dict[str, Any]:
     }
 
 
-def _bring(row: GpuUnit | Gpu, **facts: Any) -> None:
+def _update_row(row: GpuUnit | Gpu, **facts: Any) -> None:
     """Write of the facts what is news; hosts repeat most of what they say."""
     news = [name for name, value in facts.items() if getattr(row, name) != value]
     for name in news:
@@ -321,7 +331,7 @@ def topology_changes(units: Mapping[str, GpuUnit], reported: list[dict[str, Any]
         elif unit.gone_at is not None:
             causes.append(f"{unit.address} is back")
         else:
-            causes += _differences(unit, data)
+            causes += _unit_changes(unit, data)
     present = {data["address"] for data in reported}
     causes += [
         f"{unit.address} is gone"
@@ -331,7 +341,7 @@ def topology_changes(units: Mapping[str, GpuUnit], reported: list[dict[str, Any]
     return causes
 
 
-def _differences(unit: GpuUnit, data: dict[str, Any]) -> list[str]:
+def _unit_changes(unit: GpuUnit, data: dict[str, Any]) -> list[str]:
     found = []
     slug = data["gpus"][0]["model"]
     if unit.alloc_class != data["allocClass"]:
@@ -343,14 +353,14 @@ def _differences(unit: GpuUnit, data: dict[str, Any]) -> list[str]:
     return found
 
 
-def _give_up_groups(units: Mapping[str, GpuUnit], reported: list[dict[str, Any]], at: datetime) -> None:
+def _release_iommu_groups(units: Mapping[str, GpuUnit], reported: list[dict[str, Any]], at: datetime) -> None:
     """Write which units are gone, and free the IOMMU groups that pass from one unit to another: at no moment
     may two units of a node be of one group.
     """
     groups = {data["address"]: data.get("iommuGroup") for data in reported}
     for unit in units.values():
         if unit.gone_at is None and unit.address not in groups:
-            _bring(unit, gone_at=at)
+            _update_row(unit, gone_at=at)
     moved = [
         unit
         for unit in units.values()
@@ -362,7 +372,7 @@ def _give_up_groups(units: Mapping[str, GpuUnit], reported: list[dict[str, Any]]
             unit.iommu_group = None
 
 
-def _is_other_card(gpu: Gpu, data: dict[str, Any]) -> bool:
+def _is_replaced_card(gpu: Gpu, data: dict[str, Any]) -> bool:
     """Whether the slot has another card than before. A serial that is not known tells nothing."""
     serial = data.get("serial", "")
     return bool(gpu.serial and serial and gpu.serial != serial)
@@ -375,13 +385,13 @@ def _apply_gpus(unit: GpuUnit, reported: list[dict[str, Any]], known: list[Gpu],
     for data in reported:
         gpu = before.pop(data["address"], None) or Gpu(unit=unit, address=data["address"])
         # A failure belongs to the card and not to its slot.
-        is_other = _is_other_card(gpu, data)
-        failed_at = None if is_other else gpu.failed_at
-        _bring(
+        is_replaced = _is_replaced_card(gpu, data)
+        failed_at = None if is_replaced else gpu.failed_at
+        _update_row(
             gpu,
             serial=data.get("serial") or gpu.serial,
-            previous_serial=gpu.serial if is_other else gpu.previous_serial,
-            card_changed_at=at if is_other else gpu.card_changed_at,
+            previous_serial=gpu.serial if is_replaced else gpu.previous_serial,
+            card_changed_at=at if is_replaced else gpu.card_changed_at,
             failed_at=None if data["healthy"] else failed_at or at,
             failure="" if data["healthy"] else data.get("failure", ""),
         )
@@ -405,7 +415,7 @@ def _apply_host(node: Node, report: dict[str, Any]) -> None:
     node.tdx_enabled = host.get("tdx", node.tdx_enabled)
 
 
-def _host(node: Node) -> dict[str, Any]:
+def _host_facts(node: Node) -> dict[str, Any]:
     """What of the host decides on what can run there. Its free disk is a reading, and moves all the time."""
     return {
         "runtime": str(node.runtime),
@@ -417,7 +427,7 @@ def _host(node: Node) -> dict[str, Any]:
     }
 
 
-def _record_host(node: Node, host: Sides, at: datetime, actor: Actor) -> None:
+def _record_host(node: Node, host: BeforeAfter, at: datetime, actor: Actor) -> None:
     before, after = host
     record(
         actor,
@@ -431,7 +441,7 @@ def _record_host(node: Node, host: Sides, at: datetime, actor: Actor) -> None:
     )
 
 
-def _models(slugs: set[str], at: datetime, actor: Actor) -> dict[str, GpuModel]:
+def _get_or_create_models(slugs: set[str], at: datetime, actor: Actor) -> dict[str, GpuModel]:
     """The catalogue's models by slug; one that nobody knows gets a hidden placeholder."""
     found = {model.slug: model for model in GpuModel.objects.filter(slug__in=slugs)}
     for slug in sorted(slugs - found.keys()):
@@ -455,7 +465,7 @@ def _models(slugs: set[str], at: datetime, actor: Actor) -> dict[str, GpuModel]:
 
 
 def _open_generation(
-    node: Node, report: dict[str, Any], causes: list[str], host: Sides, at: datetime, actor: Actor
+    node: Node, report: dict[str, Any], causes: list[str], host: BeforeAfter, at: datetime, actor: Actor
 ) -> None:
     """Keep what the units now are, and note in the audit log what changed, of the host too."""
     kept = InventoryReport.objects.create(

@@ -8,23 +8,23 @@ from nodes.querysets import OFFLINE_GRACE
 from openrelay.core.clock import Now
 
 # Often enough to tell who is online, seldom enough not to wear the table.
-_HEARTBEAT_EVERY = dt.timedelta(seconds=3)
+_HEARTBEAT_INTERVAL = dt.timedelta(seconds=3)
 
 
-def hear(node: Node, *, level: int = BASE, version: str = "") -> None:
+def record_heartbeat(node: Node, *, level: int = BASE, version: str = "") -> None:
     """Note that the node's agent spoke, of which level and version it is.
 
     Locks nothing: a heartbeat is a row of its own, and nobody waits for it.
     """
-    said = {"agent_level": level, "agent_version": version}
-    heard = NodeHeartbeat.objects.filter(node=node)
-    if heard.filter(seen_at__gt=Now() - _HEARTBEAT_EVERY, **said).exists():
+    fields = {"agent_level": level, "agent_version": version}
+    heartbeats = NodeHeartbeat.objects.filter(node=node)
+    if heartbeats.filter(seen_at__gt=Now() - _HEARTBEAT_INTERVAL, **fields).exists():
         return
-    if not heard.update(seen_at=Now(), **said):
-        NodeHeartbeat.objects.get_or_create(node=node, defaults={"seen_at": Now(), **said})
+    if not heartbeats.update(seen_at=Now(), **fields):
+        NodeHeartbeat.objects.get_or_create(node=node, defaults={"seen_at": Now(), **fields})
 
 
-def level_of(node: Node) -> int:
+def agent_level_of(node: Node) -> int:
     """The level that the node's agent last said it is of; the lowest for one that never spoke."""
     level = NodeHeartbeat.objects.filter(node=node).values_list("agent_level", flat=True).first()
     return BASE if level is None else level

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import OperationalError, transaction
 
 from nodes.models import Node
-from nodes.services.queueing import NodeBusy, queued
+from nodes.services.queueing import NodeBusy, lock_wait
 from openrelay.core import clock
 from openrelay.core.errors import NotFound
 from openrelay.core.idempotency import NO_GUARD, IdempotencyGuard
@@ -37,8 +37,8 @@ FROM unnest(%s::uuid[]) AS wanted, LATERAL (
     SELECT {columns} FROM nodes_node WHERE id = wanted FOR NO KEY UPDATE SKIP LOCKED
 ) node LIMIT 1
 """
-_LIMIT = "SELECT set_config('lock_timeout', %s, true)"
-_LOCK_NOT_AVAILABLE = "55P03"
+_SET_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, true)"
+_LOCK_NOT_AVAILABLE_SQLSTATE = "55P03"
 #: The node that the transaction locked last, in a statement that is read along with the lock.
 LOCKED_NODE = "nullif(current_setting('openrelay.locked_node', true), '')::uuid"
 
@@ -52,11 +52,11 @@ class LockedNode:
 
     node: Node
     at: datetime
-    read: Any = None
+    read_result: Any = None
     closing: bool = False
 
     @property
-    def over(self) -> bool:
+    def is_removed(self) -> bool:
         """Whether the node was removed or has come to its announced end, whoever has noticed."""
         node = self.node
         return node.removed_at is not None or (node.terminate_at is not None and node.terminate_at <= self.at)
@@ -70,7 +70,7 @@ def locked(node_id: UUID, *, seconds: float | None = None) -> Iterator[LockedNod
     such node, NodeBusy when its lock is not to be had in time.
     """
     with transaction.atomic():
-        found = _wait_and_ask(node_id, clock.asking(NOTHING), seconds)
+        found = _wait_for_lock_and_query(node_id, clock.asking(NOTHING), seconds)
         if found is None:
             raise NotFound()
         node, (at, _) = found
@@ -93,7 +93,7 @@ def locked_for(
     """
     with transaction.atomic():
         guard.begin()
-        found = _wait_and_ask(node_id, rereading(caller, reading), seconds)
+        found = _wait_for_lock_and_query(node_id, rereading(caller, reading), seconds)
         if found is None:
             raise NotFound()
         node, (caller, at, read) = found
@@ -113,7 +113,7 @@ def first_locked_for(
     """
     with transaction.atomic():
         guard.begin()
-        found = _lock_and_ask(_LOCK_FIRST, [array(node_ids)], rereading(caller, reading))
+        found = _lock_and_query(_LOCK_FIRST, [array(node_ids)], rereading(caller, reading))
         if found is None:
             yield None
             return
@@ -121,20 +121,20 @@ def first_locked_for(
         yield LockedNode(node, at, read, closing=not guard.has_key), caller
 
 
-def _wait_and_ask(
+def _wait_for_lock_and_query(
     node_id: UUID, question: Question[T], seconds: float | None = None
 ) -> tuple[Node, T] | None:
     """Wait for the lock of one node, then ask. Raises NodeBusy when it is not to be had in time."""
-    with queued(node_id, at_most=seconds) as limit:
+    with lock_wait(node_id, max_seconds=seconds) as limit:
         try:
-            return _lock_and_ask(_LOCK, [node_id], question, seconds=limit)
+            return _lock_and_query(_LOCK, [node_id], question, seconds=limit)
         except OperationalError as error:
-            if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+            if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE_SQLSTATE:
                 raise NodeBusy() from error
             raise
 
 
-def _lock_and_ask(
+def _lock_and_query(
     lock: str, params: Params, question: Question[T], *, seconds: float | None = None
 ) -> tuple[Node, T] | None:
     """Lock a node's row, and have the question answered after that; None when there was none to lock.
@@ -143,21 +143,25 @@ def _lock_and_ask(
     what was committed by then, and its time is not from before the wait. A wait that is to be shorter than
     the connection's limit has a limit of its own, which ends with it: later waits have the usual one.
     """
-    to_lock: tuple[str, Params] = (_of_all_columns(lock), params)
+    to_lock: tuple[str, Params] = (_with_node_columns(lock), params)
     statements = [to_lock]
     if seconds is not None and (not (usual := settings.DATABASE_LOCK_TIMEOUT) or seconds < usual):
         # The wait's limit is not 0, which would set no limit.
-        statements = [_limit(max(1, round(seconds * 1000))), to_lock, _limit(round(usual * 1000))]
+        statements = [
+            _set_lock_timeout(max(1, round(seconds * 1000))),
+            to_lock,
+            _set_lock_timeout(round(usual * 1000)),
+        ]
     *found, answer = query_all(*statements, (question.sql, question.params))
     locked = found[statements.index(to_lock)]
     return (build(Node, locked[0]), question.read(answer)) if locked else None
 
 
-def _limit(milliseconds: int) -> tuple[str, Params]:
+def _set_lock_timeout(milliseconds: int) -> tuple[str, Params]:
     """The statement that sets how long the transaction waits for a lock from now on; 0 sets no limit."""
-    return _LIMIT, [str(milliseconds)]
+    return _SET_LOCK_TIMEOUT, [str(milliseconds)]
 
 
 @cache
-def _of_all_columns(statement: str) -> str:
+def _with_node_columns(statement: str) -> str:
     return statement.format(columns=columns(Node))

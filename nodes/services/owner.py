@@ -13,18 +13,18 @@ from openrelay.core.clock import rfc3339
 from openrelay.core.errors import Invalid
 
 
-def require_enrolled(held: LockedNode) -> None:
+def require_enrolled(locked_node: LockedNode) -> None:
     """Raise Invalid NODE_DECOMMISSIONED for a node that was removed, or whose announced end has come."""
-    if held.over:
+    if locked_node.is_removed:
         raise Invalid(
             "The node was removed, and can no longer be changed. Enrol it again to bring it back.",
             code="NODE_DECOMMISSIONED",
         )
 
 
-def set_hold(held: LockedNode, value: str, *, actor: Actor) -> bool:
+def set_owner_hold(locked_node: LockedNode, value: str, *, actor: Actor) -> bool:
     """Set or lift (`""`) the owner's hold on new work; returns whether that changed anything."""
-    node = held.node
+    node = locked_node.node
     if node.owner_hold == value:
         return False
     before, node.owner_hold = node.owner_hold, value
@@ -37,17 +37,17 @@ def set_hold(held: LockedNode, value: str, *, actor: Actor) -> bool:
         org_id=node.organization_id,
         before={"hold": before or None},
         after={"hold": value or None},
-        at=held.at,
+        at=locked_node.at,
     )
     return True
 
 
-def leave_by(held: LockedNode, deadline: datetime, *, actor: Actor) -> bool:
+def announce_removal(locked_node: LockedNode, deadline: datetime, *, actor: Actor) -> bool:
     """Announce that the node will be removed at `deadline`; returns whether that changed anything.
 
     A deadline only ever moves earlier: a later one than was announced leaves it as it is.
     """
-    node = held.node
+    node = locked_node.node
     if node.terminate_at is not None and node.terminate_at <= deadline:
         return False
     before, node.terminate_at = node.terminate_at, deadline
@@ -60,18 +60,18 @@ def leave_by(held: LockedNode, deadline: datetime, *, actor: Actor) -> bool:
         org_id=node.organization_id,
         before={"terminateAt": rfc3339(before) if before else None},
         after={"terminateAt": rfc3339(deadline)},
-        at=held.at,
+        at=locked_node.at,
     )
     return True
 
 
-def remove(held: LockedNode, *, actor: Actor) -> None:
+def remove_node(locked_node: LockedNode, *, actor: Actor) -> None:
     """Take the node out: its units leave, which is a change of its topology, its incidents end, and it is
     removed from now on.
 
     Its agent's credential goes on serving for what is left to tear down.
     """
-    node, at = held.node, held.at
+    node, at = locked_node.node, locked_node.at
     before = node.topology_gen
     if GpuUnit.objects.present().filter(node=node).update(gone_at=at):
         node.topology_gen += 1
@@ -82,7 +82,7 @@ def remove(held: LockedNode, *, actor: Actor) -> None:
     # What it reports when it is enrolled again is news, whatever it was before.
     node.inventory_digest = ""
     node.save(update_fields=["topology_gen", "removed_at", "inventory_digest"])
-    incidents.end_all(held, actor=actor)
+    incidents.close_all_incidents(locked_node, actor=actor)
     record(
         actor,
         "node.removed",

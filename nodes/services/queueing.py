@@ -15,7 +15,7 @@ from django.conf import settings
 from openrelay.core.errors import TryAgain
 
 #: The part of the usual wait that remains for a thread that comes when enough others wait already.
-BRIEF_PART = 0.2
+SHORT_WAIT_FRACTION = 0.2
 
 
 class NodeBusy(TryAgain):
@@ -25,7 +25,7 @@ class NodeBusy(TryAgain):
         super().__init__("Others are changing this node, for longer than usual. Try again.")
 
 
-class _Queues:
+class _LockQueues:
     """The waits of this process, by node: when each began. All times are of the monotonic clock."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class _Queues:
         Raises NodeBusy where it is known that a wait would be in vain.
         """
         threads = settings.PROCESS_THREADS
-        brief = usual * BRIEF_PART
+        brief = usual * SHORT_WAIT_FRACTION
         with self.guard:
             now = time.monotonic()
             if now < self.stuck.get(node_id, now):
@@ -73,13 +73,13 @@ class _Queues:
             self.stuck[node_id] = now + stuck_seconds
 
 
-_queues = _Queues()
+_queues = _LockQueues()
 
 
 @contextmanager
-def queued(node_id: UUID, *, at_most: float | None = None) -> Iterator[float | None]:
+def lock_wait(node_id: UUID, *, max_seconds: float | None = None) -> Iterator[float | None]:
     """Wait for the lock of the node's row in the block, no longer than the seconds that it is given; None for
-    no limit. `at_most` is a limit of the caller's own, in seconds.
+    no limit. `max_seconds` is a limit of the caller's own, in seconds.
 
     Of the threads of this process, half wait for one node and three quarters for nodes altogether, each for
     `DATABASE_LOCK_TIMEOUT`. Others wait a fifth of that, or not at all once it is known to be in vain. Raises
@@ -87,14 +87,14 @@ def queued(node_id: UUID, *, at_most: float | None = None) -> Iterator[float | N
     """
     usual: float = settings.DATABASE_LOCK_TIMEOUT
     if not usual:
-        yield at_most
+        yield max_seconds
         return
     since, seconds = _queues.enter(node_id, usual)
     try:
-        yield seconds if at_most is None else min(seconds, at_most)
+        yield seconds if max_seconds is None else min(seconds, max_seconds)
     except NodeBusy:
         if seconds >= usual and time.monotonic() - since >= usual:
-            _queues.note(node_id, usual * BRIEF_PART)
+            _queues.note(node_id, usual * SHORT_WAIT_FRACTION)
         raise
     finally:
         _queues.leave(node_id, since)

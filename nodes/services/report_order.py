@@ -30,13 +30,13 @@ _M = TypeVar("_M", bound=ReportOrder)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a report's place in the order is: `doubt` says why it does not count. Of those that do,
-    `is_repeated` was taken before, and `begins` starts a new count.
+    """What a report's place in the order is: `flag_reason` says why it does not count. Of those that do,
+    `is_repeated` was taken before, and `starts_count` starts a new count.
     """
 
-    doubt: str = ""
+    flag_reason: str = ""
     is_repeated: bool = False
-    begins: bool = False
+    starts_count: bool = False
 
 
 def with_current_epoch(rows: "QuerySet[_M]") -> "QuerySet[_M]":
@@ -46,7 +46,7 @@ def with_current_epoch(rows: "QuerySet[_M]") -> "QuerySet[_M]":
     return found
 
 
-def judge(
+def judge_report(
     order: Any,
     *,
     last_sequence: int,
@@ -63,32 +63,32 @@ def judge(
     past = ""
     if epoch == order.current_epoch:
         if epoch != order.epoch:
-            return Verdict(begins=True)  # the first report of its kind since the agent started
+            return Verdict(starts_count=True)  # the first report of its kind since the agent started
         if sequence > last_sequence:
             return Verdict()
         if sequence == last_sequence:
             is_repeated = content == last_content or not last_content
-            return Verdict(doubt="" if is_repeated else SAME_NUMBER, is_repeated=is_repeated)
+            return Verdict(flag_reason="" if is_repeated else SAME_NUMBER, is_repeated=is_repeated)
     elif epoch and not AgentEpoch.objects.filter(node_id=order.pk, epoch=epoch).exists():
-        return Verdict(begins=True)
+        return Verdict(starts_count=True)
     else:
         past = PAST_EPOCH.format(epoch=epoch) if epoch else NO_EPOCH
-    if _counts_again(order, epoch, sequence, at):
-        return Verdict(begins=True)
-    return Verdict(doubt=past or OLDER)
+    if _has_count_restarted(order, epoch, sequence, at):
+        return Verdict(starts_count=True)
+    return Verdict(flag_reason=past or OLDER)
 
 
-def _counts_again(order: ReportOrder, epoch: str, sequence: int, at: dt.datetime) -> bool:
+def _has_count_restarted(order: ReportOrder, epoch: str, sequence: int, at: dt.datetime) -> bool:
     """Whether refused reports have grown for long enough while no other was taken."""
     return (
-        _continues(order, epoch)
+        _has_pending_flags(order, epoch)
         and sequence > (order.doubted_sequence or 0)
         and order.doubted_since is not None
         and at - order.doubted_since >= dt.timedelta(seconds=RESTART_SECONDS)
     )
 
 
-def _continues(order: ReportOrder, epoch: str) -> bool:
+def _has_pending_flags(order: ReportOrder, epoch: str) -> bool:
     """Whether a doubt about reports of that epoch stands, with no report taken since it arose."""
     return (
         order.doubted_since is not None
@@ -97,9 +97,9 @@ def _continues(order: ReportOrder, epoch: str) -> bool:
     )
 
 
-def note_doubt(order: Any, *, epoch: str, sequence: int, at: dt.datetime) -> None:
+def record_out_of_order_report(order: Any, *, epoch: str, sequence: int, at: dt.datetime) -> None:
     """Remember a report that was refused by its place in the order."""
-    if _continues(order, epoch):
+    if _has_pending_flags(order, epoch):
         sequence, since = max(sequence, order.doubted_sequence or 0), order.doubted_since
     else:
         since = at

@@ -11,7 +11,7 @@ from openrelay.core.rows import Question, Row, ask_all, build, columns
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class UnitHold:
     """A unit's place in the hold whose term contains the moment."""
 
     hold_id: UUID
@@ -30,12 +30,12 @@ class UnitFacts:
 
     unit: GpuUnit
     failed: tuple[str, ...]
-    held: Held | None
+    held: UnitHold | None
 
     @property
     def not_reservable_reason(self) -> str:
         """Why its hardware cannot be reserved or sold, as a sentence's end; empty when it can."""
-        return self.unit.why_not_reservable(self.failed)
+        return self.unit.explain_not_reservable(self.failed)
 
     @property
     def sellable_gpus(self) -> int:
@@ -43,36 +43,38 @@ class UnitFacts:
         return 0 if self.failed else self.unit.sellable_gpus
 
 
-def survey(node: Node, at: datetime) -> list[UnitFacts]:
+def survey_units(node: Node, at: datetime) -> list[UnitFacts]:
     """Every unit the node has or had, by address, with its hold at `at`, in one round trip."""
-    units, held = ask_all(units_of(node), held_of(node, at))
-    return together(units, held)
+    units, held = ask_all(units_question(node), unit_holds_question(node, at))
+    return combine_unit_facts(units, held)
 
 
-def units_of(node: Node) -> Question[list[tuple[GpuUnit, tuple[str, ...]]]]:
+def units_question(node: Node) -> Question[list[tuple[GpuUnit, tuple[str, ...]]]]:
     """Every unit the node has or had, by address, with the addresses of its failed GPUs."""
-    return Question(_units(), [node.pk], _read_units)
+    return Question(_units_sql(), [node.pk], _parse_units)
 
 
-def held_of(node: Node, at: datetime) -> Question[dict[UUID, Held]]:
+def unit_holds_question(node: Node, at: datetime) -> Question[dict[UUID, UnitHold]]:
     """For each unit of the node that is in a hold at `at`, its place in it."""
     return Question(
-        _HELD,
+        _UNIT_HOLDS,
         [node.pk, at],
         lambda rows: {
-            unit_id: Held(hold_id, topology_gen == node.topology_gen, released, frozenset(audience))
+            unit_id: UnitHold(hold_id, topology_gen == node.topology_gen, released, frozenset(audience))
             for unit_id, hold_id, topology_gen, released, audience in rows
         },
     )
 
 
-def together(units: Iterable[tuple[GpuUnit, tuple[str, ...]]], held: Mapping[UUID, Held]) -> list[UnitFacts]:
-    """The facts of each unit, from what `units_of` and `held_of` answer."""
+def combine_unit_facts(
+    units: Iterable[tuple[GpuUnit, tuple[str, ...]]], held: Mapping[UUID, UnitHold]
+) -> list[UnitFacts]:
+    """The facts of each unit, from what `units_question` and `unit_holds_question` answer."""
     return [UnitFacts(unit, failed, held.get(unit.pk)) for unit, failed in units]
 
 
 # By hand: every placement waits for them under its lock.
-_HELD = """
+_UNIT_HOLDS = """
 SELECT held.unit_id, held.hold_id, hold.topology_gen, held.released,
        ARRAY(SELECT organization_id FROM nodes_holdaudience WHERE hold_id = hold.id)
 FROM nodes_hold hold JOIN nodes_holdunit held ON held.hold_id = hold.id
@@ -81,7 +83,7 @@ WHERE hold.node_id = %s AND hold.term @> %s
 
 
 @cache
-def _units() -> str:
+def _units_sql() -> str:
     return f"""
     SELECT {columns(GpuUnit, "unit")},
            ARRAY(SELECT address FROM nodes_gpu WHERE unit_id = unit.id AND failed_at IS NOT NULL
@@ -92,7 +94,7 @@ def _units() -> str:
     """  # noqa: S608  (names of our own models)
 
 
-def _read_units(rows: list[Row]) -> list[tuple[GpuUnit, tuple[str, ...]]]:
+def _parse_units(rows: list[Row]) -> list[tuple[GpuUnit, tuple[str, ...]]]:
     width = len(GpuUnit._meta.concrete_fields)
     found, models = [], {}
     for row in rows:

@@ -30,8 +30,17 @@ def fault_of_text(text: str) -> str:
     return _fault(text, breaks=True)
 
 
-def require_name(field: str, text: str) -> None:
-    """Refuse a name with characters that it may not have. Raises Invalid (VALIDATION_ERROR)."""
+def require_length(field: str, text: str, *, at_most: int) -> None:
+    """Refuse a text of more characters than its column has. Raises Invalid (VALIDATION_ERROR)."""
+    if len(text) > at_most:
+        raise Invalid(f"{field} has {len(text)} characters. It must be at most {at_most} characters.")
+
+
+def require_name(field: str, text: str, *, at_most: int) -> None:
+    """Refuse a name that is too long, or has characters that it may not have. Raises Invalid
+    (VALIDATION_ERROR).
+    """
+    require_length(field, text, at_most=at_most)
     if fault := fault_of_name(text):
         raise Invalid(f"{field} {fault}.")
 

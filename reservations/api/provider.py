@@ -111,5 +111,5 @@ class ProviderApply(OrgView):
     def post(self, request: Request, org_id: str) -> Response:
         """Ask for the organization to become a provider."""
         data = self.read(provider_serializers.ApplyForProvider)
-        applications.apply(caller=self.caller, note=data["note"])
+        applications.submit_application(caller=self.caller, note=data["note"])
         return Response(status=204)

@@ -9,7 +9,12 @@ from django.db import IntegrityError
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from nodes.models import Hold, Node
-from nodes.services.hardware import UnitHardware, hardware, mixed_classes_reason, units_of
+from nodes.services.hardware import (
+    UnitHardware,
+    mixed_classes_reason,
+    parse_unit_hardware,
+    unit_hardware_reading,
+)
 from nodes.services.locking import locked_for
 from openrelay.audit.services.record import AuditEntry
 from openrelay.core.clock import rfc3339
@@ -49,13 +54,16 @@ def reserve(
     RESERVATION_OVERLAP, or FEATURE_DISABLED when reservations are not enabled for one of the audience.
     """
     try:
-        with locked_for(node_id, caller, guard=guard, reading=units_of(node_id)) as (held, caller):
+        with locked_for(node_id, caller, guard=guard, reading=unit_hardware_reading(node_id)) as (
+            held,
+            caller,
+        ):
             contracts.require_operator(caller)
             node, at = held.node, held.at
             _require_enrolled(node, at)
             start = _start(starts_at, at)
             contracts.require_end_after(ends_at, start, at)
-            units = _reservable(hardware(held.read), unit_ids)
+            units = _reservable(parse_unit_hardware(held.read_result), unit_ids)
             contracts.require_audience(allowed_org_ids)
             audience = contracts.audience(allowed_org_ids, caller)
             managers = contracts.org_ids(managing_org_ids)

@@ -95,7 +95,7 @@ def _load_node(
     node = Node.objects.live().filter(organization=owner, hostname=entry["hostname"]).first()
     enrolled = node is None
     if node is None:
-        node = enrolment.enrol(
+        node = enrolment.enrol_node(
             actor=actor,
             organization_id=owner.pk,
             hostname=entry["hostname"],
@@ -111,8 +111,8 @@ def _load_node(
             if stopped:
                 loaded.failed.append(f"nodes[{planned.number}].inventory {needs_consent(stopped)}")
                 return
-            if difference.flagged or difference.other:
-                taken = inventory.take(node.pk, entry["inventory"], actor=actor)
+            if difference.flagged or difference.has_other_changes:
+                taken = inventory.apply_inventory(node.pk, entry["inventory"], actor=actor)
                 if taken.flagged:
                     loaded.failed.append(refused(planned.number, entry, taken.flagged))
                     return

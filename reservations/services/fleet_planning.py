@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodes.inventory import digest
+from nodes.inventory import content_digest
 from nodes.models import GpuModel, Location, Node
 from nodes.querysets import Moment
 from nodes.services import inventory
-from nodes.services.inventory import Difference
+from nodes.services.inventory import InventoryDiff
 from openrelay.core.clock import Now
 from openrelay.core.errors import Invalid
 from openrelay.identity.models import Organization
@@ -31,7 +31,7 @@ class NodePlan:
     number: int
     entry: dict[str, Any]
     node: Node | None
-    difference: Difference = field(default_factory=Difference)
+    difference: InventoryDiff = field(default_factory=InventoryDiff)
     reviews: tuple[Reservation, ...] = ()
 
     @property
@@ -42,7 +42,7 @@ class NodePlan:
     @property
     def is_updated(self) -> bool:
         """Whether anything of a node that exists would change."""
-        return self.node is not None and (bool(self.difference.topology) or self.difference.other)
+        return self.node is not None and (bool(self.difference.topology) or self.difference.has_other_changes)
 
 
 @dataclass(slots=True)
@@ -102,14 +102,14 @@ def make_plan(data: Any, *, update: bool = True) -> Plan:
     return plan
 
 
-def node_difference(node: Node, inventory_of_file: dict[str, Any]) -> Difference:
+def node_difference(node: Node, inventory_of_file: dict[str, Any]) -> InventoryDiff:
     """What the file's inventory changes of the node; nothing when it is what the node reported last."""
-    if digest(inventory_of_file) == node.inventory_digest:
-        return Difference()
-    return inventory.preview(node, inventory_of_file)
+    if content_digest(inventory_of_file) == node.inventory_digest:
+        return InventoryDiff()
+    return inventory.preview_inventory(node, inventory_of_file)
 
 
-def sent_to_review(node: Node, difference: Difference, at: Moment) -> list[Reservation]:
+def sent_to_review(node: Node, difference: InventoryDiff, at: Moment) -> list[Reservation]:
     """The reservations that would need review because of a change of topology, which do not yet."""
     if not difference.topology:
         return []

@@ -9,7 +9,7 @@ from uuid import UUID
 from compute.models import Workload
 from compute.services.lifecycle.claims import claims_on, occupancies_on
 from nodes.models import Gpu, GpuUnit, HoldUnit, Node, TopologyGeneration
-from nodes.services.survey import survey
+from nodes.services.survey import survey_units
 from openrelay.core import clock
 from openrelay.core.errors import NotFound
 from openrelay.identity.models import Organization
@@ -192,7 +192,7 @@ def review(reservation_id: UUID) -> Review:
         row.unit.address: row
         for row in HoldUnit.objects.filter(hold_id=reservation.pk).select_related("unit", "pinned_model")
     }
-    facts = {found.unit.address: found for found in survey(node, at)}
+    facts = {found.unit.address: found for found in survey_units(node, at)}
     named = Organization.objects.in_bulk({*reservation.audience_ids, *reservation.manager_ids})
     users = _users(node, set(reservation.audience_ids))
     history = TopologyGeneration.objects.filter(node=node, number__gt=reservation.hold.topology_gen)

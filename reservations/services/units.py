@@ -7,7 +7,7 @@ from uuid import UUID
 from compute.services.lifecycle.claims import claims_of, occupancies_of
 from nodes.models import Node
 from nodes.services.hardware import mixed_classes_reason
-from nodes.services.survey import UnitFacts, held_of, together, units_of
+from nodes.services.survey import UnitFacts, combine_unit_facts, unit_holds_question, units_question
 from openrelay.core.rows import ask_all
 
 
@@ -26,7 +26,7 @@ def unit_states(node: Node, at: datetime) -> list[UnitState]:
     One round trip, whatever the node's size.
     """
     claimed, occupied, units, held = ask_all(
-        claims_of(node), occupancies_of(node), units_of(node), held_of(node, at)
+        claims_of(node), occupancies_of(node), units_question(node), unit_holds_question(node, at)
     )
     # A guest that is being torn down keeps its unit from everybody: draining reads as claimed.
     users = {occupancy.unit_id: occupancy.workload_id for occupancy in reversed(occupied)}
@@ -36,6 +36,6 @@ def unit_states(node: Node, at: datetime) -> list[UnitState]:
     )
     return [
         UnitState(facts, users.get(facts.unit.pk), facts.not_reservable_reason or mixed)
-        for facts in together(units, held)
+        for facts in combine_unit_facts(units, held)
         if facts.unit.gone_at is None or facts.held is not None
     ]

@@ -8,9 +8,9 @@ from django.db import connection
 
 from compute.models import Claim, GpuPrice, Occupancy, Workload
 from compute.services.placement.snapshot import read_snapshot, snapshot_reading
-from nodes.inventory import MOST_RAM_MB
+from nodes.inventory import MAX_RAM_MB
 from nodes.models import GpuModel, GpuUnit, Location, Node, NodeHeartbeat
-from nodes.services.enrolment import enrol
+from nodes.services.enrolment import enrol_node
 from nodes.services.locking import LockedNode, locked, locked_for
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
@@ -325,7 +325,7 @@ def test_who_is_preempted_leaves_what_it_wrote_on_a_full_disk(world: World) -> N
     assert world.vm(world.tenant, **here).status == "pending"
 
 
-@pytest.mark.parametrize("ram_mb", [None, MOST_RAM_MB])
+@pytest.mark.parametrize("ram_mb", [None, MAX_RAM_MB])
 def test_the_largest_hosts_and_guests_are_counted_like_others(world: World, ram_mb: int | None) -> None:
     def say(ram_mb: int | None) -> Any:
         host = {"ramMb": ram_mb} if ram_mb else {}
@@ -333,14 +333,14 @@ def test_the_largest_hosts_and_guests_are_counted_like_others(world: World, ram_
         body = {"sequence": 1, "runtime": "qemu", "units": [unit], "host": {"diskTotalGb": 2**30, **host}}
         return world.agent(huge).post("/v1/agent/inventory", body)
 
-    huge = enrol(actor=OPERATOR, organization_id=world.provider.pk, hostname="huge")
-    refused(say(MOST_RAM_MB + 1), 400, "VALIDATION_ERROR", "ramMb")
+    huge = enrol_node(actor=OPERATOR, organization_id=world.provider.pk, hostname="huge")
+    refused(say(MAX_RAM_MB + 1), 400, "VALIDATION_ERROR", "ramMb")
     assert say(ram_mb).status_code == 200
-    refused(world.ask(world.buyer, guestMemMb=MOST_RAM_MB + 1), 400, "VALIDATION_ERROR", "guestMemMb")
-    made = world.vm(world.buyer, guestMemMb=None if ram_mb else MOST_RAM_MB)
+    refused(world.ask(world.buyer, guestMemMb=MAX_RAM_MB + 1), 400, "VALIDATION_ERROR", "guestMemMb")
+    made = world.vm(world.buyer, guestMemMb=None if ram_mb else MAX_RAM_MB)
     assert made.node_id == huge.pk
     assert made.guest_mem_mb is not None
-    assert made.guest_mem_mb > MOST_RAM_MB * 9 // 10
+    assert made.guest_mem_mb > MAX_RAM_MB * 9 // 10
     seen = world.client(world.buyer).get("/v1/gpu-availability")
     assert (seen.status_code, seen.json()[0]["vm"]["freeGpus"]) == (200, 8)
     assert world.vm(world.buyer).node_id == world.node.pk

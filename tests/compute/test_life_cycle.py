@@ -1,14 +1,16 @@
 """Stopping, restarting, rebooting and changing a VM, from states that came about by the API and the agent."""
 
+import importlib
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from compute.models import Claim, Occupancy, Run, Workload
 from compute.services.billing.sizes import set_size
-from nodes.models import Gpu, Node
+from nodes.models import Gpu, Location, Node
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
 from openrelay.core.clock import Now
@@ -371,6 +373,27 @@ def test_a_vm_whose_node_was_removed_deploys_afresh_elsewhere(world: World) -> N
     Node.objects.filter(pk=old.pk).update(removed_at=None)
     assert world.says(node=old, disks=[str(made.pk)])["deleteDisks"] == [str(made.pk)]
     consistent()
+
+
+def test_a_vm_that_prefers_a_region_of_before_deploys_in_it_under_its_canonical_name(world: World) -> None:
+    Location.objects.create(slug="eu", name="eu", city="eu", country="DE", region="eu-west")
+    made = stopped(world)
+    Workload.objects.filter(pk=made.pk).update(preferred_regions=["EU  West", "us", "eu-west", "(none)"])
+    owner_sets(world, made.node, "removed")
+    new = factories.node(world.provider, 8, location=Location.objects.get(slug="eu"))
+    Location.objects.create(slug="us", name="us", city="us", country="US", region="us")
+    Location.objects.create(slug="none", name="none", city="none", country="US", region="unknown")
+    refused(act(world, made, "restart"), 503, "INSUFFICIENT_GPU_CAPACITY", "preferredRegions names (none)")
+
+    migration = importlib.import_module("compute.migrations.0018_canonical_preferred_regions")
+    with connection.schema_editor(atomic=False) as editor:
+        migration.rename(apps, editor)
+
+    made.refresh_from_db()
+    assert made.preferred_regions == ["eu-west", "us", "unknown"]
+    assert act(world, made, "restart").status_code == 200
+    made.refresh_from_db()
+    assert made.node_id == new.pk
 
 
 @pytest.mark.parametrize("shape", [{}, {"gpuCount": None, "resourceSize": "cpu-small"}])

@@ -14,7 +14,7 @@ from compute.services.agents.pod_recovery import JOB_LOST
 from compute.services.lifecycle import interrupt
 from nodes.levels import AMD_GRANT, BASE, INFINIBAND
 from nodes.models import FabricAddress, GpuUnit, Node, NodeHeartbeat
-from nodes.services.fabrics import join, set_fabric
+from nodes.services.fabrics import set_fabric, set_node_fabric
 from openrelay.audit.actor import Actor
 from openrelay.audit.models import AuditEvent
 from openrelay.core import clock
@@ -113,7 +113,7 @@ def fabric(*nodes: Node, network: str = "10.40.0.0/30") -> Any:
     """A fabric (of two addresses) that the nodes are on."""
     made = set_fabric("ib-1", name="InfiniBand 1", networks=[network], actor=OPS)
     for node in nodes:
-        join(node.pk, made, actor=OPS)
+        set_node_fabric(node.pk, made, actor=OPS)
     return made
 
 

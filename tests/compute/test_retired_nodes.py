@@ -8,7 +8,7 @@ from django.db import connection
 from compute import tasks
 from compute.services.lifecycle import overdue_teardowns, removed_nodes
 from nodes.models import NodeCredential, NodeIncident
-from nodes.services.enrolment import enrol, issue_credential
+from nodes.services.enrolment import enrol_node, issue_credential
 from openrelay.audit.models import AuditEvent
 from openrelay.audit.services.record import OPERATOR
 from openrelay.celery import app
@@ -103,7 +103,7 @@ def test_nodes_that_are_there_and_nodes_enrolled_again_keep_theirs(world: World,
     assert not removed_nodes.revoke_retired(world.node.pk)
     remove(world)
     clock.advance(7200)
-    again = enrol(actor=OPERATOR, organization_id=world.provider.pk, hostname=world.node.hostname)
+    again = enrol_node(actor=OPERATOR, organization_id=world.provider.pk, hostname=world.node.hostname)
     issue_credential(actor=OPERATOR, node=again)
     tasks.sweep_retired_nodes()
     assert NodeCredential.objects.filter(node=again, revoked_at=None).count() == 1

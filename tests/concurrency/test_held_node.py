@@ -213,7 +213,7 @@ def test_half_of_the_threads_wait_for_one_node_and_three_quarters_for_all(settin
     over = threading.Event()
 
     def wait(node: Node) -> None:
-        with queueing.queued(node.pk) as seconds:
+        with queueing.lock_wait(node.pk) as seconds:
             given.append(seconds)
             over.wait(60)
 

@@ -14,7 +14,7 @@ from compute.models import Occupancy, ResourceSize, Run, SshKey, VmTemplate, Wor
 from compute.services.access.ssh_keys import create_key
 from compute.services.billing.prices import set_price
 from nodes.models import FabricAddress, GpuModel, Location, Node, NodeHeartbeat
-from nodes.services.fabrics import join, set_fabric
+from nodes.services.fabrics import set_fabric, set_node_fabric
 from openrelay.audit.actor import SYSTEM
 from openrelay.core import clock
 from openrelay.core.clock import Now
@@ -306,7 +306,7 @@ class Real:
         set_switches(actor=SYSTEM, organization_id=self.orgs[org].pk, balance_cents=cents)
 
     def join(self, node: str, on: bool) -> None:
-        join(UUID(node), self.fabric if on else None, actor=SYSTEM)
+        set_node_fabric(UUID(node), self.fabric if on else None, actor=SYSTEM)
 
     # What is written down
 

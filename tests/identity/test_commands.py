@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import ProgrammingError, connection, transaction
 
+from openrelay import commands
 from openrelay.audit.actor import SYSTEM
 from openrelay.audit.models import AuditEvent
 from openrelay.core.errors import Invalid, NotFound, Unauthenticated
@@ -17,6 +19,9 @@ from tests import factories
 from tests.identity.factories import make_org, make_person, make_user
 
 pytestmark = pytest.mark.django_db
+
+# Of 255 characters, in a form that Django takes.
+LONG_ADDRESS = f"{'x' * 60}@{'.'.join(['y' * 60] * 3)}.{'z' * 7}.org"
 
 
 def run(*args: Any) -> str:
@@ -68,6 +73,64 @@ def test_what_cannot_be_set(args: tuple[str, ...], says: str) -> None:
     slug = make_org().slug
     with pytest.raises(CommandError, match=says):
         run("set_org", *(arg.format(slug=slug) for arg in args))
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("create_org", "acme", "x" * 201), "name has 201 characters. It must be at most 200 characters"),
+        (("create_org", "x" * 101, "Acme"), "slug has 101 characters. It must be at most 100 characters"),
+        (("create_org", "acme", "Acme", "--billing-email", "x" * 255), "billing_email .* at most 254"),
+        (("create_user", "a@x.org", "--no-password", "--full-name", "x" * 201), "full_name .* at most 200"),
+        (("create_user", LONG_ADDRESS, "--no-password"), "email .* at most 254"),
+        (("set_fabric", "ib", "--name", "x" * 129), "name .* at most 128"),
+        (("set_fabric", "x" * 65), "slug .* at most 64"),
+        (("set_price", "h100", "spot", "9" * 5000), "whole number from 0 to 2147483647"),
+        (("set_price", "h100", "spot", "2147483648"), "from 0 to 2147483647"),
+    ],
+)
+def test_what_is_too_long_is_refused_by_name(args: tuple[str, ...], says: str) -> None:
+    factories.gpu_model("h100")
+    with pytest.raises(CommandError, match=says):
+        run(*args)
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("SELECT 1 FROM no_such_table", "The database has no tables yet. Run manage.py prepare."),
+        (
+            "SELECT no_such_column FROM identity_user",
+            "The database's tables are of an earlier version. Run manage.py prepare.",
+        ),
+        ("SELECT 1 / 0", "The database refused a value: division by zero."),
+        ("INSERT INTO identity_membership DEFAULT VALUES", "The database refused a value: null value in"),
+    ],
+)
+def test_what_the_database_refuses_ends_a_command_with_a_sentence(
+    statement: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(_argv: list[str]) -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    monkeypatch.setattr(commands, "execute_from_command_line", execute)
+    with pytest.raises(SystemExit) as ended:
+        commands.main(["manage.py", "check_invariants"])
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith(says)
+    assert said.count("\n") == 1
+
+
+def test_a_fault_in_a_statement_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def execute(_argv: list[str]) -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELEC 1")
+
+    monkeypatch.setattr(commands, "execute_from_command_line", execute)
+    with pytest.raises(ProgrammingError):
+        commands.main(["manage.py", "check_invariants"])
 
 
 def test_switches_are_known_and_of_somebody() -> None:

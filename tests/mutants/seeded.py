@@ -169,8 +169,8 @@ MUTANTS = (
         "stale-report-taken",
         "a report older than the last changes nothing",
         "nodes/services/report_order.py",
-        "    return Verdict(doubt=past or OLDER)\n",
-        "    return Verdict(begins=True)\n",
+        "    return Verdict(flag_reason=past or OLDER)\n",
+        "    return Verdict(starts_count=True)\n",
     ),
     one(
         "partial-report-taken",

@@ -141,14 +141,14 @@ SHARES = (
         "no-address-no-matter",
         "a pod that is to have an address has one",
         _ADMISSION,
-        "    return lease(held, pod_id) is not None\n",
-        "    lease(held, pod_id)\n    return True\n",
+        "    return lease_address(held, pod_id) is not None\n",
+        "    lease_address(held, pod_id)\n    return True\n",
     ),
     one(
         "address-kept",
         "an address is free once its guest is gone",
         _CLAIMS,
-        "        give_back([run.workload_id])\n",
+        "        release_addresses([run.workload_id])\n",
         "        pass\n",
     ),
     one(

@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 
 from nodes.models import FabricAddress, Node
-from nodes.services.fabrics import give_back, join, lease, set_fabric
+from nodes.services.fabrics import lease_address, release_addresses, set_fabric, set_node_fabric
 from nodes.services.locking import locked
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
@@ -29,20 +29,20 @@ def fabric(*networks: str) -> Any:
 
 
 def take(node: Node, holder: uuid.UUID) -> str | None:
-    with locked(node.pk) as held:
-        return lease(held, holder)
+    with locked(node.pk) as locked_node:
+        return lease_address(locked_node, holder)
 
 
 def test_each_holder_has_one_address_and_a_pool_ends(nodes: list[Node]) -> None:
     made = fabric()
     for node in nodes:
-        join(node.pk, made, actor=OPERATOR)
+        set_node_fabric(node.pk, made, actor=OPERATOR)
     first, second, third = (uuid.uuid4() for _ in range(3))
     assert take(nodes[0], first) == "10.40.0.1"
     assert take(nodes[0], first) == "10.40.0.1"
     assert take(nodes[1], second) == "10.40.0.2"
     assert take(nodes[1], third) is None
-    give_back([first])
+    release_addresses([first])
     assert take(nodes[1], third) == "10.40.0.1"
 
 
@@ -54,7 +54,7 @@ def test_a_node_on_no_fabric_has_no_addresses_to_give(nodes: list[Node]) -> None
 def test_a_holder_that_moves_leaves_its_address_behind(nodes: list[Node]) -> None:
     made = fabric()
     for node in nodes:
-        join(node.pk, made, actor=OPERATOR)
+        set_node_fabric(node.pk, made, actor=OPERATOR)
     holder = uuid.uuid4()
     take(nodes[0], holder)
     take(nodes[1], holder)
@@ -76,7 +76,7 @@ def test_a_pool_grows_and_the_same_again_changes_nothing(nodes: list[Node]) -> N
 
 def test_the_database_keeps_an_address_to_one_holder(nodes: list[Node]) -> None:
     made = fabric()
-    join(nodes[0].pk, made, actor=OPERATOR)
+    set_node_fabric(nodes[0].pk, made, actor=OPERATOR)
     holder = uuid.uuid4()
     take(nodes[0], holder)
     other = FabricAddress.objects.get(holder=None)

@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 
 from nodes.models import Gpu, GpuModel, GpuUnit, Location, Node, TopologyGeneration
 from nodes.services import catalog, enrolment
-from nodes.services.inventory import take
+from nodes.services.inventory import apply_inventory
 from openrelay.audit.actor import Actor
 from openrelay.core.errors import Invalid
 from tests import factories
@@ -167,12 +167,12 @@ def test_what_a_report_leaves_out_is_compared_as_the_node_has_it(node: Node) -> 
 
 def test_a_host_name_in_another_spelling_is_the_same_node() -> None:
     org = factories.organization()
-    first = enrolment.enrol(actor=AGENT, organization_id=org.pk, hostname="GPU-07.Example.net.")
+    first = enrolment.enrol_node(actor=AGENT, organization_id=org.pk, hostname="GPU-07.Example.net.")
     assert first.hostname == "gpu-07.example.net"
     with pytest.raises(IntegrityError, match="node_hostname_once"), transaction.atomic():
-        enrolment.enrol(actor=AGENT, organization_id=org.pk, hostname="gpu-07.example.NET")
+        enrolment.enrol_node(actor=AGENT, organization_id=org.pk, hostname="gpu-07.example.NET")
     with pytest.raises(Invalid, match="is not a host name"):
-        enrolment.enrol(actor=AGENT, organization_id=org.pk, hostname="gpu 07")
+        enrolment.enrol_node(actor=AGENT, organization_id=org.pk, hostname="gpu 07")
 
 
 def test_a_slug_of_the_catalogue_in_another_spelling_is_the_same_row() -> None:
@@ -257,5 +257,5 @@ def test_rows_of_before_get_their_canonical_names(node: Node) -> None:
     assert node.topology_gen == 2
     # The next report finds its units under their names.
     units = [factories.unit_report(n) for n in range(2)]
-    assert take(node.pk, {"sequence": 99, "complete": True, "units": units}, actor=AGENT).changed
+    assert apply_inventory(node.pk, {"sequence": 99, "complete": True, "units": units}, actor=AGENT).changed
     assert factories.units(node) == [factories.address(0), factories.address(1)]

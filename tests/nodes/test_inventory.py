@@ -12,7 +12,7 @@ from rest_framework.exceptions import ValidationError
 
 from nodes.inventory import Inventory
 from nodes.models import Gpu, GpuModel, GpuUnit, InventoryReport, Node, TopologyGeneration
-from nodes.services.inventory import take
+from nodes.services.inventory import apply_inventory
 from openrelay.api.serializers import read
 from openrelay.audit.actor import Actor
 from openrelay.audit.models import AuditEvent
@@ -342,10 +342,10 @@ def test_a_node_that_was_removed_or_whose_end_has_come_reports_nothing_any_more(
     setattr(node, end, database_clock.read())
     node.save()
     with pytest.raises(Invalid) as refusal:
-        take(node.pk, factories.report(3, sequence=9), actor=AGENT)
+        apply_inventory(node.pk, factories.report(3, sequence=9), actor=AGENT)
     assert refusal.value.code == "NODE_DECOMMISSIONED"
     with pytest.raises(NotFound):
-        take(NOWHERE, factories.report(3, sequence=9), actor=AGENT)
+        apply_inventory(NOWHERE, factories.report(3, sequence=9), actor=AGENT)
 
 
 NOWHERE = uuid.UUID(int=0)
@@ -356,7 +356,7 @@ def test_what_a_driver_says_of_a_failure_never_keeps_the_report_out(node: Node) 
     units = four(unit0=gpus(H100, healthy=False, failure=said, serial="\x07S1"))
     units[1] |= {"sellable": False, "notSellableReason": said}
     told = read(Inventory, factories.report(units, sequence=2, host={"cpuModel": f"EPYC\x00{said}"}))
-    assert not take(node.pk, told, actor=AGENT).flagged
+    assert not apply_inventory(node.pk, told, actor=AGENT).flagged
     node.refresh_from_db()
     assert (len(node.cpu_model), node.cpu_model[:13]) == (128, "EPYCXid 79: f")
     gpu = Gpu.objects.get(unit__node=node, address="0000:10:00.0")

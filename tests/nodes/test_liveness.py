@@ -9,7 +9,7 @@ from compute import tasks
 from compute.models import Claim, Run, UsageSession, Workload
 from nodes.levels import AMD_GRANT
 from nodes.models import Node, NodeHeartbeat
-from nodes.services.liveness import level_of
+from nodes.services.liveness import agent_level_of
 from openrelay.audit.models import AuditEvent
 from openrelay.identity.models import Organization
 from reservations.services.invariants import violations
@@ -178,12 +178,12 @@ def heartbeat(node: Node) -> NodeHeartbeat:
 def test_agents_say_their_level_and_version_and_a_change_is_noted_at_once(world: World) -> None:
     agent = world.agent()
     agent.get("/v1/agent/work")
-    assert level_of(world.node) == 1
+    assert agent_level_of(world.node) == 1
     agent.get("/v1/agent/work", headers={"OpenRelay-Agent-Level": "3", "OpenRelay-Agent-Version": "2.1.0"})
-    assert level_of(world.node) == AMD_GRANT
+    assert agent_level_of(world.node) == AMD_GRANT
     assert heartbeat(world.node).agent_version == "2.1.0"
     agent.get("/v1/agent/work", headers={"OpenRelay-Agent-Level": "2"})
-    assert level_of(world.node) == 2
+    assert agent_level_of(world.node) == 2
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ def test_a_short_wait_for_a_node_shortens_no_later_wait() -> None:
     limit = "current_setting('lock_timeout')"
     with transaction.atomic():
         ((usual,),) = query(f"SELECT {limit}")
-        with locked_for(node_id, caller, seconds=0.05, reading=Reading(limit)) as (held, _):
-            assert held.read == usual
+        with locked_for(node_id, caller, seconds=0.05, reading=Reading(limit)) as (locked_node, _):
+            assert locked_node.read_result == usual
             assert query(f"SELECT {limit}") == [(usual,)]
         with locked(node_id, seconds=0.05):
             assert query(f"SELECT {limit}") == [(usual,)]

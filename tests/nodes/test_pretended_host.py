@@ -13,7 +13,7 @@ from compute.services.lifecycle.drain import set_status
 from compute.simulation.node import Memory, SimulatedNode
 from nodes.levels import BASE, LATEST
 from nodes.models import Gpu
-from nodes.services.liveness import level_of
+from nodes.services.liveness import agent_level_of
 from reservations.services.invariants import violations
 from tests import factories
 from tests.compute.conftest import World, state, world
@@ -79,9 +79,9 @@ def test_it_can_be_told_to_fail_a_gpu_and_to_heal_it(host: Host, world: World) -
 
 def test_it_can_be_of_an_old_level(host: Host, world: World) -> None:
     host.turn()
-    assert level_of(world.node) == LATEST
+    assert agent_level_of(world.node) == LATEST
     host.turn(agentLevel=BASE)
-    assert level_of(world.node) == BASE
+    assert agent_level_of(world.node) == BASE
 
 
 def test_it_can_go_silent_and_return(host: Host, world: World, clock: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nodes.models import Node
-from nodes.services.enrolment import enrol
+from nodes.services.enrolment import enrol_node
 from openrelay.audit.actor import OPERATOR
 from openrelay.audit.models import AuditEvent
 from openrelay.core import clock
@@ -58,7 +58,7 @@ class Provider:
 
     def interruptible(self, units: int = 4, **fields: Any) -> Node:
         """An interruptible node of the provider, online, with so many units."""
-        made = enrol(
+        made = enrol_node(
             actor=OPERATOR,
             organization_id=self.world.provider.pk,
             hostname=f"spot-{clock.read().timestamp()}",

@@ -4,7 +4,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from nodes.models import Location, Node, NodeHeartbeat, ProviderApplication
-from nodes.services.applications import decide
+from nodes.services.applications import decide_application
 from openrelay.audit.actor import OPERATOR
 from openrelay.core.clock import rfc3339
 from openrelay.core.errors import Conflict, Invalid
@@ -128,9 +128,9 @@ def test_operators_decide_once_and_an_approved_organization_is_a_provider(
     client, path = world.client(world.tenant), f"/v1/orgs/{world.tenant.pk}/provider"
     client.post(f"{path}/apply", {"note": "We have GPUs."})
     made = ProviderApplication.objects.get()
-    decide(actor=OPERATOR, application_id=made.pk, approve=approve)
+    decide_application(actor=OPERATOR, application_id=made.pk, approve=approve)
     with pytest.raises(Conflict):
-        decide(actor=OPERATOR, application_id=made.pk, approve=not approve)
+        decide_application(actor=OPERATOR, application_id=made.pk, approve=not approve)
     shown = client.get(f"{path}/status").json()
     assert shown["isProvider"] == approve
     assert shown["applicationStatus"] == ("approved" if approve else "rejected")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodes.services.survey import survey
+from nodes.services.survey import survey_units
 from openrelay.core import clock as database_clock
 from openrelay.core.clock import rfc3339
 from reservations.models import Announcement
@@ -26,7 +26,7 @@ def ends(fleet: Fleet, clock: Any) -> tuple[dt.datetime, dt.datetime]:
 
 def serving(fleet: Fleet) -> set[str]:
     """Which organizations may place on unit 0 as an audience, by the survey that placement decides on."""
-    held = survey(fleet.node, database_clock.read())[0].held
+    held = survey_units(fleet.node, database_clock.read())[0].held
     names = ("tenant", "outsider", "manager")
     return {name for name in names if held is not None and held.serves(getattr(fleet, name).pk)}
 
@@ -123,7 +123,7 @@ def test_in_review_it_serves_nobody_and_withholds_from_everybody(fleet: Fleet, c
     assert serving(fleet) == {"tenant"}
     fleet.reports(7)
     assert serving(fleet) == set()
-    held = survey(fleet.node, database_clock.read())[0].held
+    held = survey_units(fleet.node, database_clock.read())[0].held
     assert held is not None
     assert not held.active
     refused(fleet.reserve(0), 409, "RESERVATION_OVERLAP")

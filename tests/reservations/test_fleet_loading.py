@@ -81,7 +81,7 @@ def test_of_the_nodes_of_a_file_no_two_are_locked_at_once(
         load(data)
         for node in data["nodes"]:
             node["inventory"]["units"].append(unit(2))
-    take, taken = fleet_loading.inventory.take, []
+    take, taken = fleet_loading.inventory.apply_inventory, []
 
     def watched(node_id: UUID, *args: Any, **kwargs: Any) -> Any:
         assert lockable(taken) == sorted(taken)
@@ -89,7 +89,7 @@ def test_of_the_nodes_of_a_file_no_two_are_locked_at_once(
         taken.append(node_id)
         return done
 
-    monkeypatch.setattr(fleet_loading.inventory, "take", watched)
+    monkeypatch.setattr(fleet_loading.inventory, "apply_inventory", watched)
     assert len(load(data).nodes) == 3
     assert len(taken) == 3
 

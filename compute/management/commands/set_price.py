@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from compute.models import Tier
-from compute.services.billing.prices import drop_org_price, set_price
+from compute.services.billing.prices import MOST_CENTS, drop_org_price, set_price
 from nodes.models import GpuModel
 from openrelay.audit.actor import OPERATOR
 from openrelay.core.canonical import slug_argument
@@ -38,8 +38,8 @@ class Command(BaseCommand):
             changed = drop_org_price(actor=OPERATOR, organization=organization, gpu_model=model, tier=tier)
             self.stdout.write("dropped" if changed else "there was none")
             return
-        if not cents.isdecimal():
-            raise CommandError("cents has to be a whole number, or `drop`.")
+        if not cents.isdecimal() or len(cents) > len(str(MOST_CENTS)):
+            raise CommandError(f"cents must be a whole number from 0 to {MOST_CENTS}, or `drop`.")
         try:
             set_price(
                 actor=OPERATOR,

@@ -24,7 +24,13 @@ from compute.services.lifecycle.guest_telemetry import note_guests
 from compute.services.lifecycle.transitions import move
 from nodes.models import Node
 from nodes.services.locking import LockedNode, locked
-from nodes.services.report_order import Verdict, begin_epoch, judge, note_doubt, with_current_epoch
+from nodes.services.report_order import (
+    Verdict,
+    begin_epoch,
+    judge_report,
+    record_out_of_order_report,
+    with_current_epoch,
+)
 from openrelay.audit.services.record import SYSTEM, Actor, record
 from openrelay.audit.services.repeats import record_repeated
 from openrelay.core import clock
@@ -89,14 +95,14 @@ def take_report(*, node: Node, report: Report, actor: Actor) -> Taken:
         return Taken(state.flag, _unknown(report, _runs(node, report)))
     doubt = _doubt(report, verdict)
     if doubt:
-        if verdict.doubt:
-            note_doubt(state, epoch=report.epoch, sequence=report.sequence, at=state.now)
+        if verdict.flag_reason:
+            record_out_of_order_report(state, epoch=report.epoch, sequence=report.sequence, at=state.now)
         _flag(node, report, doubt, actor)
         return Taken(doubt, ())
     runs = _runs(node, report)
     note_guests([guest for guest in report.guests if guest.run_id in runs])
     changes = any(_differs(runs[guest.run_id], guest) for guest in report.guests if guest.run_id in runs)
-    if not changes and not verdict.begins:
+    if not changes and not verdict.starts_count:
         flag = _oddities(node, report, runs)
         AgentState.objects.filter(node=node, epoch=report.epoch, last_sequence__lt=report.sequence).update(
             last_sequence=report.sequence, last_content=content, last_report_at=clock.Now()
@@ -110,7 +116,7 @@ def take_report(*, node: Node, report: Report, actor: Actor) -> Taken:
         verdict = _judge(state, report, content, held.at)
         flag = "" if verdict.is_repeated else _doubt(report, verdict)
         if not flag and not verdict.is_repeated:
-            if verdict.begins:
+            if verdict.starts_count:
                 begin_epoch(node.pk, report.epoch, current=state.current_epoch, at=held.at)
             AgentState.objects.filter(node=node).update(
                 epoch=report.epoch,
@@ -142,7 +148,7 @@ def _state(node: Node) -> Any:
 
 
 def _judge(state: Any, report: Report, content: str, at: datetime) -> Verdict:
-    return judge(
+    return judge_report(
         state,
         last_sequence=state.last_sequence,
         last_content=state.last_content,
@@ -154,8 +160,8 @@ def _judge(state: Any, report: Report, content: str, at: datetime) -> Verdict:
 
 
 def _doubt(report: Report, verdict: Verdict) -> str:
-    if verdict.doubt:
-        return verdict.doubt
+    if verdict.flag_reason:
+        return verdict.flag_reason
     if not report.complete:
         return "it is partial: the agent could not look at all of its guests"
     return ""
@@ -226,7 +232,7 @@ def _follow(held: LockedNode, run: Run, guest: Guest, actor: Actor) -> None:
     terminated, as what still runs there is by the node's removal.
     """
     workload, at = run.workload, held.at
-    if held.over:
+    if held.is_removed:
         if guest.state in Run.ENDED:
             evict(held, [workload], reason=states.NODE_REMOVED, actor=SYSTEM)
         return

@@ -17,7 +17,7 @@ from openrelay.core.errors import Invalid
 from openrelay.core.rows import Reading
 from openrelay.identity.models import Organization
 
-_MOST = 2**31 - 1
+MOST_CENTS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ def set_price(
     """
     if tier not in Tier.values:
         raise Invalid(f"tier must be one of {', '.join(Tier.values)}.")
-    if not 0 <= cents_per_gpu_hour <= _MOST:
-        raise Invalid(f"A price must be from 0 to {_MOST} cents.")
+    if not 0 <= cents_per_gpu_hour <= MOST_CENTS:
+        raise Invalid(f"A price must be from 0 to {MOST_CENTS} cents.")
     with transaction.atomic():
         at = clock.read()
         values = {"cents_per_gpu_hour": cents_per_gpu_hour, "updated_at": at}

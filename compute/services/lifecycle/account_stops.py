@@ -66,7 +66,7 @@ def stop_due(where: Due) -> int:
             ending = list(rows.active()[:BATCH])
             return len(evict(held, ending, reason=states.ORGANIZATION_DELETED, actor=SYSTEM))
         reason = _reason(organization, held.at)
-        if held.over or reason is None:
+        if held.is_removed or reason is None:
             return 0
         workloads = list(rows.filter(status__in=states.HOLDING))
         free = unbilled(workloads, held.at)

@@ -9,7 +9,7 @@ from compute.domain import states
 from compute.models import Claim, Occupancy, Run, Workload
 from compute.services.lifecycle.transitions import move_all
 from nodes.models import Node
-from nodes.services.fabrics import give_back
+from nodes.services.fabrics import release_addresses
 from openrelay.audit.services.record import Actor
 from openrelay.core import jobs
 from openrelay.core.rows import Question, ask
@@ -144,7 +144,7 @@ def close(run: Run, *, by: str, at: datetime, override_reason: str = "") -> None
     # Not the address of a later run, where an earlier one had turned up again.
     pod = run.workload.kind == Workload.Kind.POD
     if pod and not Run.objects.open().filter(workload=run.workload_id).exists():
-        give_back([run.workload_id])
+        release_addresses([run.workload_id])
 
 
 def let_waiting_deploy(node: Node, *, actor: Actor, at: datetime) -> None:

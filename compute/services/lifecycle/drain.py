@@ -58,7 +58,7 @@ def set_status(*, caller: Caller, node_id: UUID, status: str) -> None:
         if status == NodeStatus.REMOVED:
             _remove(held, actor=caller.actor)
             return
-        owner.set_hold(held, _HOLDS[status], actor=caller.actor)
+        owner.set_owner_hold(held, _HOLDS[status], actor=caller.actor)
         if status == NodeStatus.DRAINING:
             _clear(held, actor=caller.actor)
 
@@ -150,7 +150,7 @@ def _remove(held: LockedNode, *, actor: Actor) -> None:
         actor=_for_tenants(actor),
         at=held.at,
     )
-    owner.remove(held, actor=actor)
+    owner.remove_node(held, actor=actor)
 
 
 def _for_tenants(actor: Actor) -> Actor:
@@ -160,7 +160,7 @@ def _for_tenants(actor: Actor) -> Actor:
 
 def _leave(held: LockedNode, deadline: datetime, *, actor: Actor) -> None:
     """Announce the end and tell what runs there, or remove the node when it is now."""
-    if not owner.leave_by(held, deadline, actor=actor):
+    if not owner.announce_removal(held, deadline, actor=actor):
         return
     if deadline <= held.at:
         _remove(held, actor=actor)

@@ -103,7 +103,7 @@ def expire_interrupted(workload_id: UUID) -> bool:
         ).first()
         if workload is None:
             return False
-        if held.over:
+        if held.is_removed:
             evict(held, [workload], reason=states.NODE_REMOVED, actor=SYSTEM)
             return True
         if workload.kind == Workload.Kind.POD:

@@ -8,7 +8,7 @@ from django.db.models import Exists, OuterRef
 
 from compute.models import Run
 from nodes.models import Node, NodeCredential
-from nodes.services.enrolment import revoke_all
+from nodes.services.enrolment import revoke_node_credentials
 from nodes.services.locking import locked
 from openrelay.audit.services.record import SYSTEM
 from openrelay.core import clock
@@ -44,6 +44,6 @@ def revoke_retired(node_id: UUID) -> bool:
                 return False
             if Run.objects.filter(node=held.node, closed_at=None).exists():
                 return False
-            return revoke_all(held, actor=SYSTEM, reason=_REASON) > 0
+            return revoke_node_credentials(held, actor=SYSTEM, reason=_REASON) > 0
     except NotFound:
         return False

@@ -49,7 +49,7 @@ def on_its_node(
 
 def disk_is_gone(held: LockedNode, workload: Workload) -> bool:
     """Whether the locked node, the workload's, was removed or has come to its announced end."""
-    return held.over or workload.status_reason == states.NODE_REMOVED
+    return held.is_removed or workload.status_reason == states.NODE_REMOVED
 
 
 def require_its_node(held: LockedNode, workload: Workload) -> None:
@@ -58,7 +58,7 @@ def require_its_node(held: LockedNode, workload: Workload) -> None:
 
     Raises Conflict INVALID_STATE.
     """
-    if held.over:
+    if held.is_removed:
         raise Conflict(
             f"The node of {workload.name} has come to its announced end, and it ends with its node. "
             "Create a new one."

@@ -9,8 +9,8 @@ from compute.services.fleet.pod_levels import AMD, on_infiniband
 from compute.services.placement.request import Rejection
 from nodes.levels import AMD_GRANT, INFINIBAND
 from nodes.models import GpuModel, Node
-from nodes.services.fabrics import give_back, lease
-from nodes.services.liveness import level_of
+from nodes.services.fabrics import lease_address, release_addresses
+from nodes.services.liveness import agent_level_of
 from nodes.services.locking import LockedNode
 from openrelay.core.errors import Conflict
 
@@ -19,7 +19,7 @@ def reject_pod(held: LockedNode, organization_id: UUID, model_id: UUID, pod_id: 
     """Why the locked node cannot take a new pod of that organization with GPUs of that model; None when it
     can, and then the pod has its address.
     """
-    level = level_of(held.node)
+    level = agent_level_of(held.node)
     if level < AMD_GRANT and GpuModel.objects.filter(pk=model_id, manufacturer__iexact=AMD).exists():
         return Rejection("the node's agent cannot give AMD GPUs to pods")
     if level < INFINIBAND and on_infiniband(organization_id):
@@ -34,9 +34,9 @@ def connect(held: LockedNode, organization_id: UUID, pod_id: UUID) -> bool:
     node on a fabric; returns whether it has all that it needs.
     """
     if held.node.fabric_id is None or not on_infiniband(organization_id):
-        give_back([pod_id])
+        release_addresses([pod_id])
         return True
-    return lease(held, pod_id) is not None
+    return lease_address(held, pod_id) is not None
 
 
 def admit(held: LockedNode, pod: Workload) -> None:
@@ -50,7 +50,7 @@ def admit(held: LockedNode, pod: Workload) -> None:
             f"The earlier run of {pod.name} is still being torn down. Try again in a moment.",
             code="POD_STOPPING",
         )
-    level = level_of(held.node)
+    level = agent_level_of(held.node)
     if level < INFINIBAND and on_infiniband(pod.organization_id):
         raise Conflict(
             f"Your organization is enabled for InfiniBand, and the agent of the node that holds the volume "

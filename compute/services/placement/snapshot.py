@@ -17,7 +17,7 @@ from compute.domain.host_usage import Amount, Guest, HostRemaining, counted_twic
 from nodes.models import GpuModel
 from nodes.models.gpu_unit import RESERVABLE_CLASSES
 from nodes.services.locking import LOCKED_NODE, LockedNode
-from nodes.services.survey import Held
+from nodes.services.survey import UnitHold
 from openrelay.core.rows import Reading, build_partial, query
 
 # With the hourly cents of a GPU for an organization at a tier, by model.
@@ -47,7 +47,7 @@ class SnapshotUnit(NamedTuple):
     gone: bool
     usable: bool  # here, sold, of a known class, and healthy
     failed: tuple[str, ...]
-    held: Held | None
+    held: UnitHold | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ def read_snapshot(
     held: LockedNode, organization_id: UUID, tier: str, *, excluding_workload: UUID | None = None
 ) -> NodeSnapshot:
     """The locked node's facts: of what was read with its lock, or else read now; see `snapshot_reading`."""
-    if held.read is not None:
-        return _facts(held, held.read)
+    if held.read_result is not None:
+        return _facts(held, held.read_result)
     # By its id: the transaction may have locked another since.
     ((found,),) = query(
         f"SELECT {_SQL.format(node='%s::uuid')}", (organization_id, tier, held.node.pk, excluding_workload)
@@ -171,7 +171,7 @@ def _nobody(run_id: str) -> Guest:
 
 
 def _unit(
-    row: list[Any], unit_id: UUID, model: GpuModel, failed: tuple[str, ...], held: Held | None
+    row: list[Any], unit_id: UUID, model: GpuModel, failed: tuple[str, ...], held: UnitHold | None
 ) -> SnapshotUnit:
     _, address, alloc_class, _, gpus, sellable, gone = row
     for_sale = sellable and not gone
@@ -179,9 +179,9 @@ def _unit(
     return SnapshotUnit(unit_id, address, alloc_class, model, gpus, for_sale, gone, usable, failed, held)
 
 
-def _held(held: LockedNode, row: list[Any]) -> Held:
+def _held(held: LockedNode, row: list[Any]) -> UnitHold:
     _, hold_id, topology_gen, released, audience = row
-    return Held(
+    return UnitHold(
         UUID(hold_id),
         topology_gen == held.node.topology_gen,
         released,

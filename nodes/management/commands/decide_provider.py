@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from nodes.models import ProviderApplication
-from nodes.services.applications import decide
+from nodes.services.applications import decide_application
 from openrelay.audit.actor import OPERATOR
 from openrelay.core.canonical import slug_argument
 from openrelay.core.errors import ApiError
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         if pending is None:
             raise CommandError(f"No application of {options['slug']} is pending.")
         try:
-            decided = decide(
+            decided = decide_application(
                 actor=OPERATOR,
                 application_id=pending.pk,
                 approve=options["decision"] == "approve",

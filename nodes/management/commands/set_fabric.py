@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from nodes.models import Fabric, Node
-from nodes.services.fabrics import join, set_fabric
+from nodes.services.fabrics import set_fabric, set_node_fabric
 from openrelay.audit.actor import OPERATOR
 from openrelay.core.canonical import slug_argument
 from openrelay.core.errors import ApiError
@@ -41,7 +41,7 @@ class Command(BaseCommand):
                 slug, name=options["name"] or known or slug, networks=options["network"], actor=OPERATOR
             )
             for node_id in there:
-                join(node_id, fabric, actor=OPERATOR)
+                set_node_fabric(node_id, fabric, actor=OPERATOR)
         except ApiError as error:
             raise CommandError(error.message) from error
         self.stdout.write(

@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 from openrelay.audit.services.record import Actor, record
 from openrelay.core import canonical, clock, jobs
 from openrelay.core.errors import Conflict, Invalid, NotFound
-from openrelay.core.text import require_name
+from openrelay.core.text import require_length, require_name
 from openrelay.identity.accounts import ACTIVE, STATUSES, SUSPENDED
 from openrelay.identity.models import Organization
 
@@ -40,11 +40,13 @@ def create_organization(
 ) -> Organization:
     """Make an organization.
 
-    Raises Invalid (VALIDATION_ERROR) for a slug of another form and for a name with characters that cannot be
-    seen; Conflict (INVALID_STATE) when the slug is taken, or when there is a platform ops organization
-    already.
+    Raises Invalid (VALIDATION_ERROR) for a slug of another form, for a name with characters that cannot be
+    seen, and for what is too long; Conflict (INVALID_STATE) when the slug is taken, or when there is a
+    platform ops organization already.
     """
-    require_name("name", name)
+    require_name("name", name, at_most=200)
+    require_length("slug", slug, at_most=100)
+    require_length("billing_email", billing_email, at_most=254)
     given, slug = slug, canonical.slug(slug) or ""
     if not slug:
         raise Invalid(f"slug {given[:60]!a} is not {canonical.SLUG_FORM}.")

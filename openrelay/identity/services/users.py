@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 from openrelay.audit.services.record import Actor, record
 from openrelay.core import clock
 from openrelay.core.errors import Conflict, NotFound
-from openrelay.core.text import require_name
+from openrelay.core.text import require_length, require_name
 from openrelay.identity.models import SessionToken, User
 from openrelay.identity.services.sessions_end import end_sessions
 
@@ -15,10 +15,11 @@ from openrelay.identity.services.sessions_end import end_sessions
 def create_user(*, actor: Actor, email: str, password: str | None = None, full_name: str = "") -> User:
     """Make a person, who signs in to the console with `password` if there is one.
 
-    Raises Conflict (INVALID_STATE) when the address is taken, Invalid (VALIDATION_ERROR) for a name with
-    characters that cannot be seen.
+    Raises Conflict (INVALID_STATE) when the address is taken, Invalid (VALIDATION_ERROR) for an address or a
+    name that is too long, and for a name with characters that cannot be seen.
     """
-    require_name("full_name", full_name)
+    require_length("email", email, at_most=254)
+    require_name("full_name", full_name, at_most=200)
     try:
         with transaction.atomic():
             at = clock.read()

@@ -36,7 +36,7 @@ def rename(old: str, new: str) -> migrations.RunSQL:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("compute", "0017_report_order")]
+    dependencies = [("compute", "0018_canonical_preferred_regions")]
 
     operations = [
         *(rename(old, new) for old, new in RENAMED.items()),
