@@ -1,10 +1,10 @@
-"""What an organization could have now, model by model, as placement would decide it.
+"""Availability: the GPUs that an organization could place on now, by model, as placement would decide.
 
-Only nodes that are online and take new work count. Units reserved to others leave every figure; what they put
-on the spot market counts as that alone. The organization's own active reservations count as free, and apart.
+Only nodes that are online and take new work count. Units reserved to others do not count; released ones count
+as spot alone. The organization's own active reservations count as free, and are shown apart.
 
-What is alike for everybody is surveyed once and shared by every worker through PostgreSQL. On the nodes where
-something is reserved to the organization, and on those that changed since, the reader surveys for itself.
+The part that is equal for all organizations is surveyed once and shared by all processes through PostgreSQL.
+A reader surveys by itself the nodes where something is reserved to its organization, and those that changed.
 """
 
 import json
@@ -39,7 +39,7 @@ class Offer:
 
 @dataclass(slots=True)
 class OwnNode:
-    """A node with units reserved to the organization: the sizes of those that are free."""
+    """A node with units reserved to the organization, and the sizes of the free ones."""
 
     node_id: UUID
     sizes: tuple[int, ...]
@@ -66,7 +66,7 @@ class ModelAvailability:
 
 @dataclass(slots=True)
 class Availability:
-    """What there is. The same object is given again while it holds; `kept` is for what was made of it."""
+    """The answer. While nothing changes, readers get the same object; `kept` caches its rendered form."""
 
     models: tuple[ModelAvailability, ...]
     hidden: tuple[ModelAvailability, ...] = ()  # not shown to who asked
@@ -76,7 +76,7 @@ class Availability:
 
 @dataclass(frozen=True, slots=True)
 class _Public:
-    """The offers of one version, read once by each process."""
+    """One version of the survey, read once by each process."""
 
     version: UUID
     models: dict[UUID, GpuModel]
@@ -87,9 +87,9 @@ class _Public:
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """A node that changed since, as every organization sees it: what it had before and has now.
+    """A node that changed since the survey, as every organization sees it: its rows before and now.
 
-    It stays so until another transaction marks it: no hold is there, and it was heard from.
+    It holds until another transaction marks the node: the node has no hold and is online.
     """
 
     mark: int
@@ -98,14 +98,14 @@ class _Changed:
 
 
 class _Memory:
-    """What this process has read: the last version, and what it made of it for some organizations."""
+    """The cache of this process: the last version, and the answers for some organizations."""
 
     public: _Public | None = None
     answers: OrderedDict[UUID | None, tuple[Freshness, Availability]] = OrderedDict()
     lock = Lock()
 
 
-# So many organizations' own answers are kept by each process.
+# How many organizations' answers each process caches.
 _MOST_ANSWERS = 64
 
 
@@ -125,7 +125,7 @@ def availability(organization_id: UUID) -> Availability:
             continue
         if not found.stale and not found.own:
             return public.answer
-        # Who has nothing of their own sees what the others see who have not.
+        # All organizations without reservations get the same answer.
         asker = organization_id if found.own else None
         kept = _Memory.answers.get(asker)
         if kept is not None and kept[0] == found:
@@ -134,12 +134,12 @@ def availability(organization_id: UUID) -> Availability:
         if answer is not None:
             _keep(asker, found, answer)
             return answer
-    # Somebody keeps changing it under us, or the clock jumps: the facts themselves, then.
+    # The survey keeps being replaced, or the clock jumps: survey every node.
     return _answer({}, {}, survey_nodes(organization_id, None))
 
 
 def _keep(asker: UUID | None, found: Freshness, answer: Availability) -> None:
-    # What a transaction has not committed is not for others to see, nor for itself once it is rolled back.
+    # An answer from inside a transaction is not cached: others must not see it, and it may be rolled back.
     if connection.in_atomic_block:
         return
     with _Memory.lock:
@@ -150,7 +150,7 @@ def _keep(asker: UUID | None, found: Freshness, answer: Availability) -> None:
 
 
 def _public(version: UUID) -> _Public | None:
-    """That version of the offers, read unless this process has it; None when it was replaced meanwhile."""
+    """That version of the survey, from the cache or read now; None when it was replaced."""
     known = _Memory.public
     if known is not None and known.version == version:
         return known
@@ -169,14 +169,15 @@ def _public(version: UUID) -> _Public | None:
 
 
 def shapes_of(version: UUID) -> dict[UUID, Shapes] | None:
-    """By GPU model, the shapes of that version of the offers; None when it was replaced meanwhile."""
+    """By GPU model, the shapes of that version of the survey; None when it was replaced."""
     public = _public(version)
     return None if public is None else public.shapes
 
 
 def _with(public: _Public, found: Freshness, organization_id: UUID) -> Availability | None:
-    """The offers with what is stale or reserved to the organization as it is now for it; None when they were
-    replaced meanwhile. What was surveyed since it changed last is not surveyed again.
+    """The answer for the organization: the survey, with stale nodes and those where something is reserved to
+    it surveyed now. None when the survey was replaced. A node that was surveyed since its last change is not
+    read again.
     """
     known = {
         node_id: public.changed[node_id]
@@ -224,7 +225,7 @@ def _learn(
     before: Iterable[tuple[UUID, UUID, str]],
     held: set[UUID],
 ) -> None:
-    """Keep how changed nodes are, where only another change can make it otherwise."""
+    """Cache the rows of changed nodes that only another change can make wrong."""
     now: dict[UUID, list[Surveyed]] = {}
     for row in surveyed:
         now.setdefault(row.node_id, []).append(row)
@@ -266,7 +267,7 @@ def _model(model: GpuModel, shapes: Shapes, own: list[Surveyed]) -> ModelAvailab
         if nodes < 1:
             continue
         shape = read(text)
-        # A host of which every unit is reserved to others, or has a failed GPU, is not spoken of.
+        # A host of which every unit is reserved to others, or has a failed GPU, is not shown.
         if not shape.possible:
             continue
         seen.lattice |= reachable_totals(shape.possible)

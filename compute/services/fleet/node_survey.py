@@ -1,7 +1,7 @@
-"""What nodes have to give, surveyed by one statement: for the whole fleet, or for some nodes.
+"""The node survey: what each node has free of each GPU model, read by one statement for all nodes or some.
 
-The rules are those of `eligibility.standing`, counted rather than applied; the host's figures those of
-`services.host`. In SQL, for a fleet is too much to carry to a web process.
+The statement counts units by the rules of `eligibility.judge_unit` and host figures by those of
+`domain.host_usage`. It is SQL because the rows of a whole fleet are too many to send to a web process.
 """
 
 import json
@@ -34,7 +34,7 @@ from nodes.models import GpuUnit, Node
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of a host: MiB, CPUs and GB; None for what it has not told, which does not constrain."""
+    """MiB, CPUs and GB of a host; None where the node reported nothing: that does not constrain."""
 
     ram_mb: int | None
     vcpu: int | None
@@ -68,13 +68,13 @@ class NodeShape:
 
     @property
     def open(self) -> tuple[int, ...]:
-        """Sizes of the free units that nobody reserved."""
+        """The sizes of the free units that are not reserved."""
         if not self.own:
             return self.sizes
         return tuple(sorted((Counter(self.sizes) - Counter(self.own)).elements()))
 
     def free(self) -> Figures:
-        """What is left to whom nothing is reserved there; below zero where more is kept than there is."""
+        """What remains for an organization without reservations there; below zero where more is kept."""
         return self._left(0, 0)
 
     def startable(
@@ -87,15 +87,15 @@ class NodeShape:
     ) -> int:
         """The GPU counts that those units add up to and the host can start now, a mask of `reachable_totals`.
 
-        Each GPU wants its share of the CPUs, and a guest the least memory and disk that it can have, out of
-        its share. With a `vram_gb` of 0 memory is left out.
+        Each GPU needs its share of the CPUs, and a guest needs the least memory and disk that it can have.
+        With a `vram_gb` of 0 memory does not count.
         """
         return _startable(self, vram_gb, open_sizes, own, on_market)
 
     def tilings(
         self, *, open_sizes: Sequence[int] = (), own: Sequence[int] = (), on_market: Sequence[int] = ()
     ) -> Iterator[tuple[int, Figures]]:
-        """The GPU counts that those units add up to, the largest first, with what is left for each guest."""
+        """The GPU counts that those units add up to, the largest first, each with what remains for it."""
         both = [*on_market, *open_sizes]
         masks = (
             reachable_totals(own),
@@ -110,7 +110,7 @@ class NodeShape:
             yield count, self._left(market, count - rest)
 
     def starts(self, count: int, vram_gb: int, left: Figures) -> bool:
-        """Whether the smallest guest with so many GPUs has its place in that."""
+        """Whether the smallest guest with that many GPUs fits into that."""
         if left.vcpu is not None and not self.shared_cpus and (self.share.vcpu or 0) * count > left.vcpu:
             return False
         if any(disk is not None and disk < MIN_DISK_GB for disk in (left.disk_gb, self.disk_free_gb)):
@@ -125,7 +125,7 @@ class NodeShape:
         )
 
     def _left(self, market: int, own: int) -> Figures:
-        """What is left for a guest on so many GPUs of the market, and so many that are reserved to it."""
+        """What remains for a guest on that many released GPUs, and that many reserved to it."""
         return Figures(
             _for_held(self.left.ram_mb, self.kept.ram_mb, self.share.ram_budget_mb, market, own),
             _for_held(self.left.vcpu, self.kept.vcpu, self.share.vcpu, market, own),
@@ -150,7 +150,7 @@ def _startable(
 
 
 def _least(count: int, first: int, last: int, most: int) -> int:
-    """What of the count the mask `last` gives at least, where `first` gives the rest: `most` at most."""
+    """The least part of the count, at most `most`, that `last` reaches while `first` reaches the rest."""
     return next(
         rest
         for rest in range(max(0, count - most), count + 1)
@@ -159,7 +159,7 @@ def _least(count: int, first: int, last: int, most: int) -> int:
 
 
 def _for_held(left: int | None, kept: int | None, part: int | None, market: int, own: int) -> int | None:
-    """What of it is for GPUs of the market and of one's own, each with its part, however much others keep."""
+    """The part of a figure for released GPUs and for GPUs reserved to the request, whatever others keep."""
     if left is None or kept is None:
         return left
     each = part or 0
@@ -168,7 +168,7 @@ def _for_held(left: int | None, kept: int | None, part: int | None, market: int,
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """One node's offer of one GPU model to an organization, with what is reserved to it there."""
+    """One node's row of the survey for an organization, with what is reserved to the organization there."""
 
     node_id: UUID
     model_id: UUID
@@ -181,7 +181,7 @@ class Surveyed:
 
 @lru_cache(maxsize=4096)
 def read(shape: str) -> NodeShape:
-    """A shape as `SURVEY` spells it."""
+    """The shape that `SURVEY` wrote as JSON."""
     gpus, ram_mb, cpu_cores, disk_gb, left, kept, disk_free_gb, *lists, total = json.loads(shape)
     possible, structural, sizes, own, spot_structural, spot_sizes = (tuple(sizes) for sizes in lists)
     return NodeShape(
@@ -365,7 +365,7 @@ LEFT JOIN LATERAL (
 
 
 def survey_sql(*, some: bool, organization: bool, more: bool = False) -> str:
-    """The statement for the whole fleet or for `%(nodes)s`, as seen by `%(org)s` or by nobody in particular.
+    """The statement for the whole fleet or for `%(nodes)s`, for `%(org)s` or for no particular organization.
 
     With `more` it also says what is reserved to the organization.
     """
@@ -384,7 +384,7 @@ def survey_sql(*, some: bool, organization: bool, more: bool = False) -> str:
 
 
 def survey_nodes(organization_id: UUID, node_ids: Sequence[UUID] | None) -> list[Surveyed]:
-    """What those nodes, or all, offer to that organization now, in one query."""
+    """The rows of those nodes, or of all, for that organization now. One query."""
     with connection.cursor() as cursor:
         cursor.execute(
             survey_sql(some=node_ids is not None, organization=True, more=True),

@@ -1,4 +1,4 @@
-"""How many pods could be created now, by GPU model: what placement would find, counted by the database."""
+"""Pod capacity: how many pods could be created now, by GPU model, counted in the database."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

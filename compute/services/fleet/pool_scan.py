@@ -1,4 +1,4 @@
-"""The public pool: units that a request without a named node may be placed on, read without any lock."""
+"""A scan of the public pool: the units that a request without a named node may use, read without a lock."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from nodes.models import GpuUnit, Node
 
 
 class Candidate(NamedTuple):
-    """A node with the sizes of its open units of one GPU model; `on_market` are those open to spot alone."""
+    """A node with the sizes of its open units of one GPU model; those `on_market` are open to spot alone."""
 
     node_id: UUID
     model_id: UUID
@@ -24,7 +24,7 @@ class Candidate(NamedTuple):
     on_market: tuple[int, ...] = ()
 
     def fit(self, gpu_count: int) -> Fit | None:
-        """How well the node suits a request for so many GPUs, as `selection.fit` has it."""
+        """How well the node suits a request for that many GPUs; see `selection.fit`."""
         return fit(self.sizes, self.on_market, gpu_count)
 
 
@@ -44,14 +44,14 @@ class NodeGroup:
         return sum(self.sizes) + sum(self.on_market)
 
     def fit(self, gpu_count: int) -> Fit | None:
-        """How well each of the nodes suits a request for so many GPUs, as `selection.fit` has it."""
+        """How well each of the nodes suits a request for that many GPUs; see `selection.fit`."""
         return fit(self.sizes, self.on_market, gpu_count)
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """What a node could give an organization if nothing ran on it: the sizes of the units of one model that
-    it may ever have, which may be none, and the host's figures.
+    the organization may ever use, possibly none, and the host's figures.
     """
 
     model_id: UUID
@@ -77,11 +77,11 @@ def candidates(
     among: Collection[UUID] | None = None,
     regions: Collection[str] = (),
 ) -> list[NodeGroup]:
-    """Nodes with open units of GPU models, alike ones together, in one query.
+    """Nodes with open units of GPU models, in groups of equal nodes. One query.
 
-    `levels` has the models, and for each the level that a node's agent must have. What is reserved is not
-    open, but for a spot request what is on the spot market now; and never what is reserved to the caller's
-    own organization. Only nodes `among` those and in `regions`, where either is given.
+    `levels` has the models, and for each the level that a node's agent must have. Reserved units are not
+    open. Released units are open to a spot request, except units reserved to its own organization. Only nodes
+    `among` those and in `regions`, where either is given.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -115,9 +115,9 @@ FROM compute_open_pool(
 def best_first(
     candidates: Iterable[NodeGroup], gpu_count: int, regions: frozenset[str] = frozenset()
 ) -> Iterator[Candidate]:
-    """Those that fit so many GPUs, the best fit first; those outside `regions`, if any are named, last.
+    """The candidates that fit that many GPUs, the best fit first; those outside `regions` last.
 
-    Put in order as far as they are asked for: of a fleet very few are.
+    Candidates are sorted only as far as the caller iterates: it uses very few of a fleet.
     """
     fitting: dict[tuple[bool, Fit], list[NodeGroup]] = {}
     for alike in candidates:
@@ -141,11 +141,10 @@ def hardware(
     node_id: UUID | None = None,
     regions: Sequence[str] = (),
 ) -> list[Hardware]:
-    """What nodes could ever give that organization, whatever runs there, in one query: alike nodes are one
-    entry.
+    """What nodes could ever give that organization, whatever runs there; equal nodes are one entry.
 
-    Units with a failed GPU are left out, and so are units reserved to others, unless they are on the spot
-    market. A pod names no node and is not sold on the spot market, so no reserved unit could be had for one.
+    Units with a failed GPU are left out, and so are units reserved to others, unless they are released. A pod
+    names no node and is never spot, so it cannot use a reserved unit.
     """
     with connection.cursor() as cursor:
         cursor.execute(

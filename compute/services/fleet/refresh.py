@@ -1,9 +1,8 @@
-"""Keeping the fleet's offers: what has changed since they were surveyed, and surveying that again.
+"""Refreshing the node survey: which nodes are stale, and surveying them again.
 
-Triggers note, for each node, the last transaction that changed what it has to give. What the offers do not
-have yet is every node whose transaction is not visible in the snapshot that they were taken with, every node
-that fell silent or spoke again since, and every node where a hold began or ended. So a reader can always
-know what is stale, exactly, and survey those few nodes itself.
+Triggers record, for each node, the last transaction that changed it. A node is stale when that transaction is
+not visible in the snapshot of the survey, when the node fell silent or reported again since, or when a hold
+began or ended there. So a reader knows exactly which nodes are stale, and surveys those few itself.
 """
 
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ from compute.services.fleet.node_survey import survey_sql
 from openrelay.core import shared_connection
 from openrelay.core.ids import new_id
 
-# A reader surveys up to so many stale nodes itself; beyond, it has the offers brought up to date first.
+# A reader surveys up to this many stale nodes itself; with more it refreshes the survey first.
 MOST_STALE = 2000
-# More than so many are cheaper surveyed with all the others than apart.
+# With more stale nodes than this, surveying the whole fleet is cheaper.
 MOST_APART = 5000
 _LOCK = 0x0FFE25
 _GRACE = f"interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds'"
@@ -27,20 +26,19 @@ _GRACE = f"interval '{settings.NODE_OFFLINE_GRACE_SECONDS} seconds'"
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Which offers there are, what of them is stale, and where something is reserved to the asker."""
+    """The version of the survey, its stale nodes, and the nodes where something is reserved to the reader."""
 
     version: UUID
     stale: frozenset[UUID]
-    marks: dict[
-        UUID, int
-    ]  # the transactions that made them so, which tell one change of a node from the next
+    # The transactions that changed them: they tell one change of a node from the next.
+    marks: dict[UUID, int]
     other: frozenset[UUID]  # stale for another reason than a change
     own: frozenset[UUID]
     usable: bool  # false: they are to be brought up to date before anything is read
 
 
 def freshness(organization_id: UUID) -> Freshness | None:
-    """How the offers stand now, in one query; None when there are none."""
+    """The state of the survey now; None when there is no survey. One query."""
     row = shared_connection.fetchone(
         "SELECT version, worthless OR due, stale, marks, own FROM compute_freshness("  # noqa: S608
         f"%s::uuid, {settings.CLOCK_SQL}, {_GRACE}, {MOST_STALE + 1}, false)",
@@ -62,11 +60,11 @@ def freshness(organization_id: UUID) -> Freshness | None:
 def refresh() -> bool:
     """Survey what is stale again, or everything when there is nothing to start from.
 
-    One at a time; who waited for another finds little left to do. Returns whether anything was surveyed.
+    One process at a time: the others wait and find little to do. Returns whether anything was surveyed.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-        # Read before anything is surveyed: what commits from here on counts as stale, seen or not.
+        # Read before the survey: later commits count as stale, whether or not the survey sees them.
         cursor.execute(f"SELECT pg_current_snapshot()::text, {settings.CLOCK_SQL}")
         snapshot, at = cursor.fetchone()
         cursor.execute(

@@ -1,8 +1,8 @@
-"""Hosts as VMs without GPUs see them, read by one statement: one node under its lock, or many without.
+"""Hosts for VMs without GPUs, read by one statement: one node under its lock, or many without a lock.
 
-Of every unit that a reservation has or will have, the share of the host is kept, whether it is released or
-in review, from the moment it is reserved; but not from those whom that reservation serves, when they name the
-node. Other free units' shares are kept too when CPU_VMS_BESIDE_FREE_GPUS is off.
+The host share of each reserved unit is kept from the moment that it is reserved, also when it is released or
+in review. It is not kept from the audience of that reservation when the request names the node. The shares of
+other free units are kept too when CPU_VMS_BESIDE_FREE_GPUS is off.
 """
 
 import json
@@ -22,7 +22,7 @@ from compute.models import Workload
 from nodes.models import GpuUnit, Node
 from openrelay.core.clock import Now
 
-# So many hosts are looked at, the best fit among them tried first, before the next.
+# Hosts are read in pages of this size; the best fits of a page are tried before the next page.
 PAGE = 2000
 
 _FOR_SALE = f"unit.gone_at IS NULL AND unit.sellable AND unit.alloc_class = '{GpuUnit.VFIO_GROUP}'"
@@ -84,7 +84,7 @@ def hosts(
 ) -> list[Host]:
     """Those nodes' hosts at `at` (now, when absent) as a VM without GPUs of that organization sees them.
 
-    As if the workload `excluding_workload` were not there. One query.
+    `excluding_workload` counts as absent. One query.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -111,10 +111,10 @@ def _host(row: tuple[Any, ...]) -> Host:
 def pages(
     organization_id: UUID, allocation: HostAllocation, *, regions: Sequence[str] = (), elsewhere: bool = False
 ) -> Iterator[list[Host]]:
-    """The hosts of the public pool that are as large as that shape, a page at a time, without any lock.
+    """The hosts of the public pool that are as large as that allocation, in pages, read without a lock.
 
-    First those where no GPU can be in the way, or where there are VMs without GPUs already; then all others.
-    With `elsewhere` those outside of `regions`.
+    First the hosts without GPU units or with VMs without GPUs already, then all others. With `elsewhere` the
+    hosts outside of `regions`.
     """
     open_nodes = Node.objects.taking_new_work(Now()).filter(
         _as_large(allocation),
@@ -142,7 +142,7 @@ def pages(
 def could_ever(
     allocation: HostAllocation, *, node_id: UUID | None = None, regions: Sequence[str] = ()
 ) -> bool:
-    """Whether a VM of that shape would fit on some host with nothing on it."""
+    """Whether a VM of that allocation would fit on some empty host."""
     nodes = Node.objects.live().filter(_as_large(allocation), runtime=Node.Runtime.QEMU)
     if node_id is not None:
         nodes = nodes.filter(pk=node_id)
@@ -152,7 +152,7 @@ def could_ever(
 
 
 def _as_large(allocation: HostAllocation) -> Q:
-    """The filter for nodes whose host could have a VM of that shape, were nothing else there."""
+    """The filter for nodes whose empty host would have room for a VM of that allocation."""
     large = Q()
     for name, least in (
         ("ram_mb", _least_ram(footprint_mb(allocation.guest_mem_mb or 0))),
@@ -164,7 +164,7 @@ def _as_large(allocation: HostAllocation) -> Q:
 
 
 def _least_ram(guests_mb: int) -> int:
-    """The MiB of the smallest host that guests may have so many of."""
+    """The MiB of the smallest host of which guests may use that many."""
     least = guests_mb
     while (lacks := guests_mb - allocatable_mb(least)) > 0:
         least += lacks

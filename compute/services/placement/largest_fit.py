@@ -1,4 +1,4 @@
-"""How many GPUs a request that was refused could have now: what its refusal says would fit."""
+"""The largest GPU count at which a rejected request would fit now; its error names it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from compute.services.placement.decide import allocation_for
 from compute.services.placement.request import PlacementRequest
 from nodes.models import GpuModel
 
-# Of more nodes than so many of a region, those with the most open GPUs are looked at.
+# Of a region with more nodes than this, those with the most open GPUs are read.
 _AT_MOST = 1000
 
 

@@ -1,6 +1,6 @@
-"""All that placing on a node goes by, read under its lock in one question.
+"""The snapshot of a node that placement decides on, read under the node's lock by one statement.
 
-The question is a function in the database, where its plan is kept: everybody waits for it.
+The statement is a function in the database, whose plan is cached there: other requests wait for the lock.
 """
 
 from collections.abc import Collection
@@ -20,7 +20,7 @@ from nodes.services.locking import LOCKED_NODE, LockedNode
 from nodes.services.survey import UnitHold
 from openrelay.core.rows import Reading, build_partial, query
 
-# With the hourly cents of a GPU for an organization at a tier, by model.
+# The last column is the hourly cents of a GPU for an organization at a tier, by model.
 _SQL = f"""(
     SELECT json_build_array(heard, units, failed, holds, models, guests, claims, occupancies, disk_gb, (
         SELECT json_object_agg(sold.gpu_model_id, coalesce(own.cents_per_gpu_hour, sold.cents_per_gpu_hour))
@@ -36,7 +36,7 @@ _MODEL = ("id", "name", "manufacturer", "vram_gb")
 
 
 class SnapshotUnit(NamedTuple):
-    """One unit that the node has or had, with its hold if it is in one; `failed` has addresses of GPUs."""
+    """A unit that the node has or had, with its hold if it has one; `failed` has addresses of GPUs."""
 
     id: UUID
     address: str
@@ -52,7 +52,7 @@ class SnapshotUnit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """A node at one moment. Claims are by unit, occupancies too, the earliest first."""
+    """A node at one moment. Claims and occupancies are by unit; occupancies the earliest first."""
 
     held: LockedNode
     heard: bool  # from, within the grace
@@ -64,7 +64,7 @@ class NodeSnapshot:
     cents: dict[UUID, int]  # of an hour of one GPU, by model, where it is sold
 
     def uses(self, *, excluding_workload: UUID | None = None) -> dict[UUID, UnitUsage]:
-        """What is on each used unit, as if the workload `excluding_workload` were not there."""
+        """The use of each used unit; `excluding_workload` counts as absent."""
         found = {
             unit_id: UnitUsage(occupied=True)
             for unit_id, guests in self.occupancies.items()
@@ -166,7 +166,7 @@ def _guest(row: list[Any]) -> Guest:
 
 
 def _nobody(run_id: str) -> Guest:
-    """Of a run that is over: it has no claims, but where a script left one the unit is not free."""
+    """The guest of a claim or occupancy whose run is closed: the unit is not free."""
     return Guest(UUID(run_id), UUID(int=0), None, None, 0, "")
 
 

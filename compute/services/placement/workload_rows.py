@@ -1,7 +1,7 @@
-"""Writing a placed workload, in one statement.
+"""The rows of a placed workload, inserted by one statement.
 
-By hand, because it is the write that everybody waits for under the node's lock: six tables in one round
-trip. What it writes is what the models say; the constraints behind them hold all the same.
+The SQL is written by hand because other requests wait for the node's lock meanwhile: it fills six tables in
+one round trip. The models' constraints hold for it as for any other write.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from openrelay.audit.services.record import INSERT_ONE, AuditEntry, insert_value
 from openrelay.core.ids import new_id
 from openrelay.core.rows import array, as_json, columns, fresh_as_json, query
 
-# A unit, and the hold by whose audience it is had; None for what is open to others too.
+# A unit, and the hold by whose audience the workload may use it; None for an unreserved or released unit.
 Right = tuple[UUID, UUID | None]
 
 # Rows come as JSON, in one parameter: a value for every column that this code knows. Others, which a newer
