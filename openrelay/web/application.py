@@ -5,18 +5,18 @@ import contextlib
 import json
 import logging
 import re
-import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from openrelay.identity.addresses import client_address
 from openrelay.web import refusals
 from openrelay.web.environ import build_environ
 from openrelay.web.options import Options
 from openrelay.web.refusals import Headers, Refusal
+from openrelay.web.spool import Spool, SpoolFile
 from openrelay.web.threads import Threads
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
-# A larger answer waits for its reader in a temporary file, not in memory.
+# A larger answer waits for its reader in a file, not in memory.
 _IN_MEMORY = 1024 * 1024
 _PIECE = 64 * 1024
 # After so long an answer that is made piece by piece gives way to the requests that wait for a thread.
@@ -36,25 +36,58 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,100}")
 
 @dataclass(slots=True)
 class Answer:
-    """A whole answer: its body is bytes, or a file of `length` bytes."""
+    """A whole answer: its body is bytes or a file."""
 
     status: int
     headers: Headers
-    body: bytes | IO[bytes]
+    body: bytes | SpoolFile
+
+
+class Translate(Protocol):
+    """Makes the refusal that answers an exception of the application, for a request's id."""
+
+    def __call__(self, error: Exception, request_id: str) -> Refusal: ...
+
+
+def _internal_error(error: Exception, request_id: str) -> Refusal:
+    log.error("the application failed, request %s", request_id, exc_info=error)
+    return Refusal(refusals.FAILED, "Something went wrong here. Try again later.")
+
+
+class FileAnswer:
+    """An answer that the application gives as a file, as `wsgi.file_wrapper`."""
+
+    def __init__(self, file: IO[bytes], block_size: int = _PIECE) -> None:
+        self.file = file
+        self.block_size = block_size
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(lambda: self.file.read(self.block_size), b"")
+
+    def close(self) -> None:
+        """Close the file, and with it the application's answer."""
+        self.file.close()
 
 
 class Application:
     """Serves a WSGI application under the limits of `options`."""
 
     def __init__(
-        self, wsgi: Wsgi, options: Options, trusted_proxies: int, problem: Callable[[], str] = lambda: ""
+        self,
+        wsgi: Wsgi,
+        options: Options,
+        trusted_proxies: int,
+        problem: Callable[[], str] = lambda: "",
+        translate: Translate = _internal_error,
     ) -> None:
         self.wsgi = wsgi
         self.options = options
         self.trusted_proxies = trusted_proxies
         self.threads = Threads(options.threads, options.queue, options.queue_seconds)
+        self.spool = Spool(options.spool_files, options.spool_bytes)
         self.buffered = 0
         self.elsewhere = problem
+        self.translate = translate
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -63,7 +96,7 @@ class Application:
             answer = await self._answer(scope, receive)
         except Refusal as refusal:
             answer = Answer(*refusal.render())
-            answer.headers.append((b"x-request-id", _request_id(scope)))
+            answer.headers.append((b"x-request-id", refusal.request_id or _request_id(scope)))
         if answer is not None:
             await _send(answer, send)
 
@@ -133,28 +166,31 @@ class Application:
 
         def finish(answer: Answer | None, error: BaseException | None) -> None:
             if future.cancelled():
+                if answer is not None and isinstance(answer.body, SpoolFile):
+                    answer.body.close()
                 return
             if error is not None:
                 future.set_exception(error)
             elif answer is not None:
                 future.set_result(answer)
 
-        work = Work(self.wsgi, environ)
+        work = Work(self.wsgi, environ, self.spool, client)
 
         def run() -> None:
+            whole: Answer | None = None
+            failure: Exception | None = None
             try:
                 whole = work.go_on(self.threads.others_wait)
-            except Exception as failure:
-                work.close()
-                _hand_over(loop, finish, None, failure)
-                return
-            if whole is None:
-                self.threads.put_again(run, refuse)
+            except Exception as error:
+                failure = error
+                work.abandon()
+            if whole is None and failure is None:
+                self.threads.put_again(client, run, refuse)
             else:
-                _hand_over(loop, finish, whole, None)
+                _hand_over(loop, finish, whole, failure)
 
         def refuse() -> None:
-            work.close()
+            work.abandon()
             busy = Refusal(refusals.TRY_AGAIN, "The server is busy. Try again after the time in Retry-After.")
             _hand_over(loop, finish, None, busy)
 
@@ -164,8 +200,10 @@ class Application:
         except Refusal:
             raise
         except Exception as error:
-            log.error("the application failed", exc_info=error)
-            raise Refusal(refusals.FAILED, "Something went wrong here. Try again later.") from None
+            request_id = _request_id(scope)
+            refusal = self.translate(error, request_id.decode())
+            refusal.request_id = request_id
+            raise refusal from None
 
     def _liveness(self, scope: Message) -> Answer:
         problem = self.problem()
@@ -231,44 +269,69 @@ class Work:
     goes on in its next turn, in any thread.
     """
 
-    def __init__(self, wsgi: Wsgi, environ: dict[str, Any]) -> None:
+    def __init__(self, wsgi: Wsgi, environ: dict[str, Any], spool: Spool, client: str) -> None:
         self.wsgi = wsgi
-        self.environ = environ
+        self.environ = {**environ, "wsgi.file_wrapper": FileAnswer}
+        self.spool = spool
+        self.client = client
         self.status = 500
         self.headers: list[tuple[str, str]] = []
         self.result: Iterable[bytes] | None = None
         self.pieces: Iterator[bytes] = iter(())
         self.parts: list[bytes] = []
         self.length = 0
-        self.file: IO[bytes] | None = None
+        self.file: SpoolFile | None = None
 
     def go_on(self, others_wait: Callable[[], bool]) -> Answer | None:
         """The whole answer; None when this turn is over before it is whole."""
         turn_ends = time.monotonic() + _TURN_SECONDS
         if self.result is None:
             self.result = self.wsgi(self.environ, self._start)
+            if isinstance(self.result, FileAnswer) and self._is_large():
+                # It is a file already, and is sent from it. Closing the file closes the application's answer.
+                file = self.spool.adopt(self.client, self.result.file)
+                self.result = None
+                return Answer(self.status, self._encoded_headers(), file)
             self.pieces = iter(self.result)
         for piece in self.pieces:
             self._keep(piece)
             if time.monotonic() > turn_ends and others_wait():
                 return None
-        file, self.file = self.file, None
-        self.close()
-        if file is not None:
-            file.seek(0)
-        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers]
+        self._close_result()
+        headers = self._encoded_headers()
         if self.status not in (204, 304) and not any(name == b"content-length" for name, _ in headers):
             headers.append((b"content-length", str(self.length).encode()))
-        return Answer(self.status, headers, b"".join(self.parts) if file is None else file)
+        if self.file is None:
+            return Answer(self.status, headers, b"".join(self.parts))
+        self.file.rewind()
+        return Answer(self.status, headers, self.file)
 
-    def close(self) -> None:
-        """End the application's part of the request."""
+    def abandon(self) -> None:
+        """End a request that is answered otherwise. It never raises: a thread has to go on."""
+        for close in (self._close_result, self._close_file):
+            try:
+                close()
+            except Exception as error:
+                log.error("a request could not be closed", exc_info=error)
+
+    def _close_result(self) -> None:
         result: Any = self.result
         self.result = None
         if hasattr(result, "close"):
             result.close()
+
+    def _close_file(self) -> None:
         if self.file is not None:
             self.file.close()
+
+    def _is_large(self) -> bool:
+        for name, value in self.headers:
+            if name.lower() == "content-length":
+                return int(value) > _IN_MEMORY
+        return False
+
+    def _encoded_headers(self) -> Headers:
+        return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers]
 
     def _start(self, line: str, headers: list[tuple[str, str]], _exc_info: Any = None) -> None:
         self.status, self.headers = int(line[:3]), headers
@@ -281,8 +344,8 @@ class Work:
             return
         self.parts.append(piece)
         if self.length > _IN_MEMORY:
-            self.file = tempfile.TemporaryFile()  # noqa: SIM115  (closed when it has been sent)
-            self.file.writelines(self.parts)
+            self.file = self.spool.create(self.client)
+            self.file.write(b"".join(self.parts))
             self.parts.clear()
 
 
@@ -291,7 +354,7 @@ async def _send(answer: Answer, send: Send) -> None:
     if isinstance(answer.body, bytes):
         await send({"type": "http.response.body", "body": answer.body})
         return
-    with answer.body as file:
+    with contextlib.closing(answer.body) as file:
         while piece := file.read(_PIECE):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})

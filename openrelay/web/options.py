@@ -33,6 +33,9 @@ class Options:
     body_bytes: int = 1024 * 1024
     # Bodies in memory together, of all requests of this process.
     buffer_bytes: int = 64 * 1024 * 1024
+    # Large answers in files, of all requests of this process; one client has a quarter at most.
+    spool_files: int = 128
+    spool_bytes: int = 1024 * 1024 * 1024
     # A running request is waited for so long at the end of the process.
     stop_seconds: int = 8
     # No thread has finished anything for so long, while requests wait: the process is stuck.

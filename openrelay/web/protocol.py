@@ -99,6 +99,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self.is_whole = True
+        self.table.reading.pop(self, None)
         if self.cycle.response_complete:
             self._rest()
 
@@ -106,6 +107,7 @@ class Protocol(HttpToolsProtocol):
         self.transport.flush()  # type: ignore[attr-defined]
         # As uvicorn's, without a timer for each request: the table has the time of the idle ones.
         self.server_state.total_requests += 1
+        is_next_here = bool(self.pipeline)
         if not self.transport.is_closing():
             self.flow.resume_reading()
             if self.pipeline:
@@ -114,8 +116,8 @@ class Protocol(HttpToolsProtocol):
             self.table.writing.setdefault(self, self._until_read())
         if self.is_whole:
             self._rest()
-        else:
-            # The answer came before the end of the body. The rest is read for a while: a client that still
+        elif not is_next_here:
+            # The answer came before the end of its body. The rest is read for a while: a client that still
             # sends could not read the answer from a connection that is closed now.
             self.table.reading[self] = time.monotonic() + self.options.transfer_seconds
 
@@ -172,6 +174,8 @@ class Protocol(HttpToolsProtocol):
         lines = [b"%s: %s\r\n" % pair for pair in self.server_state.default_headers + headers]
         self.transport.write(b"HTTP/1.1 %d \r\n%s\r\n%s" % (status, b"".join(lines), body))
         self.transport.flush()  # type: ignore[attr-defined]
+        if self.transport.get_write_buffer_size():
+            self.table.writing[self] = self._until_read()
         self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:

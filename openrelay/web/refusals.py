@@ -21,6 +21,8 @@ class Refusal(Exception):
         self.status, self.code = kind
         self.message = message
         self.close = close
+        # The id of the request, where it was told to the log.
+        self.request_id: bytes | None = None
 
     def render(self) -> tuple[int, Headers, bytes]:
         """Status, headers and body of the answer."""

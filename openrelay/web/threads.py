@@ -1,5 +1,6 @@
 """The threads that run the application, and the bounded queue before them."""
 
+import logging
 import threading
 import time
 from collections import OrderedDict, deque
@@ -8,6 +9,12 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 Job = Callable[[], None]
+
+log = logging.getLogger(__name__)
+
+# Of the queue's places, this part is for jobs that go on, and of those this part for one client.
+_PART_GOING_ON = 8
+_PART_OF_ONE_CLIENT = 8
 
 
 @dataclass(slots=True)
@@ -24,7 +31,8 @@ class Threads:
 
     A client with many waiting requests delays its own: each thread takes the next request of the next client.
     A full queue refuses the newest request of the client that has the most waiting. Jobs that go on after a
-    first turn, such as long lists, have a queue of their own, and at most a quarter of the threads.
+    first turn, such as long lists, have a smaller queue of their own, which serves clients in turn too, and
+    at most a quarter of the threads.
     """
 
     def __init__(self, number: int, queue: int, queue_seconds: float) -> None:
@@ -33,7 +41,10 @@ class Threads:
         self.queue_seconds = queue_seconds
         self.waiting: OrderedDict[str, deque[Waiting]] = OrderedDict()
         self.length = 0
-        self.going_on: deque[Waiting] = deque()
+        self.going_on: OrderedDict[str, deque[Waiting]] = OrderedDict()
+        self.going_on_length = 0
+        self.going_on_queue = max(1, queue // _PART_GOING_ON)
+        self.going_on_of_client = max(1, self.going_on_queue // _PART_OF_ONE_CLIENT)
         self.going_on_busy = 0
         self.going_on_most = max(1, number // 4)
         self.busy = 0
@@ -66,19 +77,21 @@ class Threads:
         if refused is not None:
             refused()
 
-    def put_again(self, run: Job, refuse: Job) -> None:
+    def put_again(self, client: str, run: Job, refuse: Job) -> None:
         """Queue the next turn of a job that has had one; `refuse` is called instead when there is no room."""
         with self.lock:
-            has_room = len(self.going_on) < self.queue
+            jobs = self.going_on.get(client, ())
+            has_room = self.going_on_length < self.going_on_queue and len(jobs) < self.going_on_of_client
             if has_room:
-                self.going_on.append(Waiting(run, refuse))
+                self.going_on.setdefault(client, deque()).append(Waiting(run, refuse))
+                self.going_on_length += 1
                 self.arrivals.put(None)
         if not has_room:
             refuse()
 
     def others_wait(self) -> bool:
         """Whether a job waits for a thread, or more jobs than may go on have had a turn."""
-        return self.length > 0 or len(self.going_on) > 0
+        return self.length > 0 or self.going_on_length > 0
 
     def seconds_without_progress(self) -> float:
         """How long no thread has finished a request although one waits; 0 while there is progress."""
@@ -91,13 +104,11 @@ class Threads:
         """The job that has waited longest, and whether it goes on; None when none may be taken now."""
         with self.lock:
             if self._is_going_on_next():
-                job, goes_on = self.going_on.popleft(), True
+                job, goes_on = _next_in_turn(self.going_on), True
+                self.going_on_length -= 1
                 self.going_on_busy += 1
             elif self.length:
-                client, jobs = self.waiting.popitem(last=False)
-                job, goes_on = jobs.popleft(), False
-                if jobs:
-                    self.waiting[client] = jobs
+                job, goes_on = _next_in_turn(self.waiting), False
                 self.length -= 1
             else:
                 return None  # it was refused to make room, or enough jobs go on
@@ -107,7 +118,9 @@ class Threads:
     def _is_going_on_next(self) -> bool:
         if not self.going_on or self.going_on_busy >= self.going_on_most:
             return False
-        return not self.length or self.going_on[0].since < next(iter(self.waiting.values()))[0].since
+        if not self.length:
+            return True
+        return next(iter(self.going_on.values()))[0].since < next(iter(self.waiting.values()))[0].since
 
     def _work(self) -> None:
         while True:
@@ -118,6 +131,9 @@ class Threads:
             job, goes_on = taken
             try:
                 job()
+            except Exception as error:
+                # A thread that ended here would be missing from then on.
+                log.error("a job of a request thread failed", exc_info=error)
             finally:
                 with self.lock:
                     self.busy -= 1
@@ -126,3 +142,12 @@ class Threads:
                         self.going_on_busy -= 1
                         if self.going_on:
                             self.arrivals.put(None)  # its entry was used up while enough jobs went on
+
+
+def _next_in_turn(jobs_of: OrderedDict[str, deque[Waiting]]) -> Waiting:
+    """Take the next job of the next client, who goes to the end of the turn."""
+    client, jobs = jobs_of.popitem(last=False)
+    job = jobs.popleft()
+    if jobs:
+        jobs_of[client] = jobs
+    return job

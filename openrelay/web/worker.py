@@ -14,6 +14,7 @@ from openrelay.web.application import Application
 from openrelay.web.connections import Connections
 from openrelay.web.options import Options, allowed_connections
 from openrelay.web.protocol import Protocol
+from openrelay.web.refusals import Refusal
 
 # The parent asks every second; after so many without a question it is not watching.
 PARENT_SILENT_SECONDS = 30
@@ -123,6 +124,14 @@ def main() -> None:
 
     from openrelay.wsgi import application  # noqa: PLC0415
 
+    # After the application has set Django up.
+    from openrelay.api.handler import translate  # noqa: PLC0415  isort: skip
+
+    def refusal_of(error: Exception, request_id: str) -> Refusal:
+        """The API's own answer to an error that came up after the views, in a list that is being read."""
+        known = translate(error, request_id)
+        return Refusal((known.status, known.code), known.message)
+
     config = uvicorn.Config(
         "",
         loop="asyncio",
@@ -137,7 +146,9 @@ def main() -> None:
         timeout_graceful_shutdown=options.stop_seconds,
     )
     worker = Worker(config, options, listener, control)
-    worker.application = Application(application, options, settings.TRUSTED_PROXIES, worker.problem)
+    worker.application = Application(
+        application, options, settings.TRUSTED_PROXIES, worker.problem, refusal_of
+    )
     config.app = worker.application
     # The log has nothing of what a client sends.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

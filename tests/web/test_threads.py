@@ -82,7 +82,7 @@ def test_threads_that_finish_nothing_are_noticed() -> None:
 
 
 def test_jobs_that_go_on_hold_a_quarter_of_the_threads() -> None:
-    threads = Threads(8, 100, 60)
+    threads = Threads(8, 400, 60)
     go = threading.Event()
     running, done = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -91,8 +91,8 @@ def test_jobs_that_go_on_hold_a_quarter_of_the_threads() -> None:
         go.wait(60)
         done.release()
 
-    for _ in range(20):
-        threads.put_again(going_on, going_on)
+    for number in range(20):
+        threads.put_again(f"lister-{number}", going_on, going_on)
     for _ in range(2):
         assert running.acquire(timeout=60)
     answered = threading.Semaphore(0)
@@ -112,7 +112,9 @@ def test_a_job_that_goes_on_has_its_turn_among_requests() -> None:
     ground.put("first", "first-0")
     assert ground.started.acquire(timeout=60)
     order: list[str] = ground.ran
-    ground.threads.put_again(lambda: (order.append("goes on"), ground.done.release())[0], lambda: None)
+    ground.threads.put_again(
+        "lister", lambda: (order.append("goes on"), ground.done.release())[0], lambda: None
+    )
     for number in range(1, 4):
         ground.put("first", f"first-{number}")
     ground.finish(5)
@@ -125,6 +127,46 @@ def test_a_job_that_goes_on_is_refused_when_too_many_do() -> None:
     assert ground.started.acquire(timeout=60)
     refused: list[int] = []
     for number in range(3):
-        ground.threads.put_again(ground.done.release, lambda number=number: refused.append(number))
+        ground.threads.put_again("lister", ground.done.release, lambda number=number: refused.append(number))
     assert refused == [1, 2]
     ground.finish(2)
+
+
+def test_jobs_that_go_on_serve_clients_in_turn() -> None:
+    ground = Ground(1, 1000)
+    ground.put("first", "hangs")
+    assert ground.started.acquire(timeout=60)
+    for number in range(10):
+        ground.threads.put_again(
+            "greedy",
+            lambda number=number: (ground.ran.append(f"greedy-{number}"), ground.done.release())[0],
+            list,
+        )
+    ground.threads.put_again("modest", lambda: (ground.ran.append("modest"), ground.done.release())[0], list)
+    ground.finish(12)
+    assert ground.ran[:3] == ["hangs", "greedy-0", "modest"]
+
+
+def test_a_client_has_a_part_of_the_jobs_that_go_on() -> None:
+    ground = Ground(1, 1024)
+    ground.put("first", "hangs")
+    assert ground.started.acquire(timeout=60)
+    refused: list[str] = []
+    for _ in range(100):
+        ground.threads.put_again("greedy", ground.done.release, lambda: refused.append("greedy"))
+    ground.threads.put_again("modest", ground.done.release, lambda: refused.append("modest"))
+    assert refused == ["greedy"] * 84
+    ground.finish(18)
+
+
+def test_a_job_that_fails_leaves_its_thread() -> None:
+    ground = Ground(1, 10)
+
+    def fail() -> None:
+        raise OSError("no space left on device")
+
+    ground.threads.put("one", fail, fail)
+    ground.put("one", "next")
+    ground.finish(1)
+    assert ground.ran == ["next"]
+    assert ground.threads.seconds_without_progress() == 0
