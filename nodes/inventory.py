@@ -111,7 +111,10 @@ def find_contradictions(report: dict[str, Any]) -> Iterator[Contradiction]:
         place = ("units", number)
         address = unit["address"]
         if address in units:
-            yield (*place, "address"), f"{address} is listed twice, also as units[{units[address]}]"
+            yield (
+                (*place, "address"),
+                f"{address} is listed twice, also as units[{units[address]}]. List each unit once",
+            )
             continue
         units[address] = number
         for position, gpu in enumerate(unit["gpus"]):
@@ -119,26 +122,27 @@ def find_contradictions(report: dict[str, Any]) -> Iterator[Contradiction]:
                 other = gpus[gpu["address"]]
                 yield (
                     (*place, "gpus", position, "address"),
-                    f"{gpu['address']} is listed twice, also in unit {other}; a GPU is in one unit",
+                    f"{gpu['address']} is listed twice, also in unit {other}. List each GPU in one unit",
                 )
             gpus.setdefault(gpu["address"], address)
         if address not in {gpu["address"] for gpu in unit["gpus"]}:
             yield (
                 (*place, "address"),
-                f"{address} is none of the unit's GPUs; a unit has the address of its first GPU",
+                f"{address} is not a GPU of the unit. Use the address of its first GPU",
             )
         models = sorted({gpu["model"] for gpu in unit["gpus"]})
         if len(models) > 1:
             yield (
                 (*place, "gpus"),
-                f"are of the models {', '.join(models)}; the GPUs of a unit are of one model",
+                f"are of the models {', '.join(models)}. List GPUs of one model in a unit",
             )
         group = unit.get("iommuGroup")
         if group is not None:
             if group in groups:
                 yield (
                     (*place, "iommuGroup"),
-                    f"{group} is also of unit {groups[group]}; list the GPUs of one IOMMU group as one unit",
+                    f"{group} is also the group of unit {groups[group]}. "
+                    "List the GPUs of one IOMMU group as one unit",
                 )
             groups.setdefault(group, address)
         for reason in find_class_contradictions(unit, runtime):
@@ -153,7 +157,7 @@ def find_class_contradictions(unit: dict[str, Any], runtime: str | None) -> Iter
     alloc_class = unit["allocClass"]
     if unit["sellable"] and alloc_class not in RESERVABLE_CLASSES:
         yield (
-            f"{alloc_class!a} is no class that can be sold. Use {VFIO_GROUP} (for VMs) or "
+            f"{alloc_class!a} is not a class that can be sold. Use {VFIO_GROUP} (for VMs) or "
             f"{DEVICE_REQUEST} (for pods), or set sellable to false"
         )
     if runtime in _CONTAINER_RUNTIMES and alloc_class == VFIO_GROUP:

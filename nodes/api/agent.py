@@ -52,7 +52,9 @@ class NodeAuthentication(BaseAuthentication):
             .first()
         )
         if credential is None:
-            raise Unauthenticated("This is not the credential of a node here. Enrol the node to get one.")
+            raise Unauthenticated(
+                "The credential does not belong to a node. Enrol the node to get a credential."
+            )
         node = credential.node
         node.was_silent = credential.silent
         node.open_incidents = credential.open_incidents

@@ -13,7 +13,7 @@ from openrelay.identity.models import Organization
 from openrelay.identity.services.callers import reread
 from openrelay.identity.services.organizations import set_switches
 
-_PENDING = "Your organization has an application pending. Wait for the operators' decision."
+_PENDING = "Your organization already has a pending application. Wait for the operators' decision."
 
 
 def submit_application(*, caller: Caller, note: str) -> ProviderApplication:
@@ -28,7 +28,7 @@ def submit_application(*, caller: Caller, note: str) -> ProviderApplication:
             caller.require("provider.write")
             organization = Organization.objects.get(pk=caller.organization_id)
             if organization.is_provider:
-                raise Invalid("Your organization is a provider already; there is nothing to apply for.")
+                raise Invalid("Your organization is already a provider. It needs no application.")
             if ProviderApplication.objects.filter(organization=organization, decided_at=None).exists():
                 raise Invalid(_PENDING)
             application = ProviderApplication.objects.create(

@@ -189,12 +189,12 @@ def _order_flag_reason(node: Node, report: dict[str, Any]) -> str:
 
 def _content_flag_reason(node: Node, report: dict[str, Any], *, had_units: bool) -> str:
     """Return why a report is not taken for its content: it is partial, or empty. Empty if it is taken."""
-    stands = f"; report {node.inventory_sequence} stands" if node.inventory_sequence else ""
+    in_effect = f"; report {node.inventory_sequence} stays in effect" if node.inventory_sequence else ""
     if not report["complete"]:
-        return f"it is partial: the agent could not read all of its hardware{stands}"
+        return f"it is partial: the agent could not read all of its hardware{in_effect}"
     # A host that never had a GPU serves VMs without GPUs, so an empty list is correct there.
     if not report["units"] and had_units:
-        return f"it lists no unit at all{stands}"
+        return f"it lists no unit at all{in_effect}"
     return ""
 
 

@@ -22,7 +22,7 @@ class NodeBusy(TryAgain):
     """503 TRY_AGAIN: the wait for the lock of the node's row timed out."""
 
     def __init__(self) -> None:
-        super().__init__("Others are changing this node, for longer than usual. Try again.")
+        super().__init__("Other requests are changing this node and take longer than usual. Try again.")
 
 
 class _LockQueues:

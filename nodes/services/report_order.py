@@ -22,10 +22,10 @@ RESTART_SECONDS: Final = 30
 # A report of a deleted epoch would count as new. After so many later starts, none can still be in transit.
 EPOCHS_KEPT: Final = 64
 
-OLDER: Final = "it is older than one that was already taken"
+OLDER: Final = "it is older than a report that was already taken"
 PAST_EPOCH: Final = "it is of an earlier start of the agent (epoch {epoch})"
-NO_EPOCH: Final = "it names no epoch, which the agent does now"
-SAME_NUMBER: Final = "it has the sequence of one that was already taken, and other content"
+NO_EPOCH: Final = "it has no epoch, but the node's agent sends one"
+SAME_NUMBER: Final = "it has the sequence of a report that was already taken, but other content"
 
 _M = TypeVar("_M", bound=ReportOrder)
 
