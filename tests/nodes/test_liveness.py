@@ -149,10 +149,10 @@ def test_a_node_that_is_heard_from_when_the_lock_is_had_is_left_alone(
 ) -> None:
     made = world.running(world.buyer)
     clock.advance(91)
-    found = tasks.interruption.lost_node_ids()
+    found = tasks.interrupt.lost_node_ids()
     assert found == [world.node.pk]
     factories.online(world.node)
-    assert tasks.interruption.interrupt_lost(found[0]) == []
+    assert tasks.interrupt.interrupt_lost(found[0]) == []
     assert state(made)[0] == "running"
 
 
@@ -165,8 +165,8 @@ def test_a_sweep_goes_on_past_what_cannot_be_done(
         acted.append(node_id)
         raise RuntimeError("no")
 
-    monkeypatch.setattr(tasks.interruption, "lost_node_ids", lambda: [1, 2])
-    monkeypatch.setattr(tasks.interruption, "interrupt_lost", act)
+    monkeypatch.setattr(tasks.interrupt, "lost_node_ids", lambda: [1, 2])
+    monkeypatch.setattr(tasks.interrupt, "interrupt_lost", act)
     tasks.sweep_lost_nodes()
     assert acted == [1, 2]
 
