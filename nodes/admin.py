@@ -1,4 +1,4 @@
-"""Hardware, to look at: nodes, units, what reports made of them, and holds."""
+"""Console pages of nodes, GPU units, inventory reports and holds."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from django.urls import URLPattern
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, BooleanRadioFilter
 from unfold.decorators import display
 
-from nodes import admin_incidents as _incidents  # noqa: F401  (registers its own)
-from nodes import admin_owners as _owners  # noqa: F401  (registers its own)
+from nodes import admin_incidents as _incidents  # noqa: F401  (registers its pages)
+from nodes import admin_owners as _owners  # noqa: F401  (registers its pages)
 from nodes.admin_decisions import NodeDecisions
 from nodes.models import (
     AgentEpoch,
@@ -46,7 +46,7 @@ class StatusFilter(LookupFilter):
 
 
 class OwnerHoldFilter(LookupFilter):
-    """Nodes by what their owner asks of them."""
+    """Nodes by the owner's hold on new work."""
 
     title = "owner's hold"
     parameter_name = "owner_hold"
@@ -70,7 +70,7 @@ class NodeClassFilter(LookupFilter):
 
 
 class InReviewFilter(LookupFilter):
-    """Nodes with something to decide."""
+    """Nodes with reservations that need review."""
 
     title = "needs review"
     parameter_name = "review"
@@ -79,7 +79,7 @@ class InReviewFilter(LookupFilter):
 
 
 class UnitInline(FactsInline):
-    """The units of a node, those gone too."""
+    """The present and gone units of a node."""
 
     model = GpuUnit
     fields = (
@@ -99,7 +99,7 @@ class UnitInline(FactsInline):
 
 
 class GenerationInline(FactsInline):
-    """The generations of a node's topology."""
+    """The topology generations of a node."""
 
     model = TopologyGeneration
     fields = ("number", "at", "cause", "report")
@@ -112,7 +112,7 @@ class GenerationInline(FactsInline):
 
 @admin.register(Node)
 class NodeAdmin(FactsAdmin):
-    """Nodes: whether they are online, what they have, and what there is to decide."""
+    """Nodes: status, units, and reservations that need review."""
 
     read_action = "provider.read"
     list_display = (
@@ -187,7 +187,7 @@ class NodeAdmin(FactsAdmin):
 
 @admin.register(NodeHeartbeat)
 class NodeHeartbeatAdmin(FactsAdmin):
-    """When nodes were last heard from."""
+    """The last heartbeat of each node."""
 
     read_action = "provider.read"
     list_display = ("node", "seen_at", "agent_version", "agent_level")
@@ -199,7 +199,7 @@ class NodeHeartbeatAdmin(FactsAdmin):
 
 @admin.register(NodeCredential)
 class NodeCredentialAdmin(FactsAdmin):
-    """The credentials of nodes' agents; their secrets are not stored."""
+    """Credentials of nodes' agents. Their secrets are not stored."""
 
     read_action = "provider.read"
     list_display = ("prefix", "node", "created_at", "revoked_at")
@@ -212,7 +212,7 @@ class NodeCredentialAdmin(FactsAdmin):
 
 @admin.register(AgentEpoch)
 class AgentEpochAdmin(FactsAdmin):
-    """Starts of nodes' agents, the current one of each node first."""
+    """Starts of nodes' agents, newest first."""
 
     read_action = "provider.read"
     list_display = ("node", "epoch", "began_at")
@@ -225,7 +225,7 @@ class AgentEpochAdmin(FactsAdmin):
 
 @admin.register(InventoryState)
 class InventoryStateAdmin(FactsAdmin):
-    """The order of nodes' inventory reports; the node's page lets it be forgotten."""
+    """The order of nodes' inventory reports. An operator can reset it on the node's page."""
 
     read_action = "provider.read"
     list_display = ("node", "epoch", "last_report_at", "doubted_since", "doubted_sequence")
@@ -237,7 +237,7 @@ class InventoryStateAdmin(FactsAdmin):
 
 @admin.register(Location)
 class LocationAdmin(FactsAdmin):
-    """Where nodes stand."""
+    """Locations of nodes."""
 
     read_action = "catalog.read"
     list_display = ("name", "slug", "city", "country", "region", "node_count")
@@ -254,7 +254,7 @@ class LocationAdmin(FactsAdmin):
 
 @admin.register(GpuModel)
 class GpuModelAdmin(FactsAdmin):
-    """The catalogue of GPUs."""
+    """The catalog of GPU models."""
 
     read_action = "catalog.read"
     list_display = ("name", "slug", "manufacturer", "vram_gb", "form_factor", "unit_count", "hidden")
@@ -288,7 +288,7 @@ class FailedFilter(LookupFilter):
 
 @admin.register(GpuUnit)
 class GpuUnitAdmin(FactsAdmin):
-    """GPU units: what is reserved, claimed and sold."""
+    """GPU units and why they cannot be reserved."""
 
     read_action = "provider.read"
     list_display = ("address", "node", "gpu_model", "gpu_count", "alloc_class", "state", "reason", "gone_at")
@@ -343,8 +343,8 @@ class GpuAdmin(FactsAdmin):
         return "failed" if row.failed_at else "healthy"
 
 
-class AcceptedFilter(LookupFilter):
-    """Reports by whether they were taken."""
+class TakenFilter(LookupFilter):
+    """Reports by whether they were taken or flagged."""
 
     title = "taken"
     parameter_name = "taken"
@@ -361,18 +361,18 @@ class AcceptedFilter(LookupFilter):
 
 @admin.register(InventoryReport)
 class InventoryReportAdmin(FactsAdmin):
-    """What nodes said of their hardware: what changed something, and what was flagged and changed nothing."""
+    """Inventory reports that changed the topology, or were flagged and changed nothing."""
 
     read_action = "provider.read"
     list_display = ("received_at", "node", "sequence", "state", "flagged")
-    list_filter = (AcceptedFilter, ("node", AutocompleteSelectFilter), ("received_at", TimeRangeFilter))
+    list_filter = (TakenFilter, ("node", AutocompleteSelectFilter), ("received_at", TimeRangeFilter))
     list_select_related = ("node",)
     search_fields = ("flagged", "node__hostname")
     id_fields = ("pk", "node")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
-        # The content is long, and the list does not show it.
+        # The list does not show the content, which is long.
         is_changelist = request.resolver_match is not None and "changelist" in (
             request.resolver_match.url_name or ""
         )
@@ -385,7 +385,7 @@ class InventoryReportAdmin(FactsAdmin):
 
 @admin.register(TopologyGeneration)
 class TopologyGenerationAdmin(FactsAdmin):
-    """Every change of every node's units."""
+    """Topology generations of all nodes."""
 
     read_action = "provider.read"
     list_display = ("node", "number", "at", "cause", "report_number")
@@ -411,7 +411,7 @@ class PhaseFilter(LookupFilter):
 
 
 class HoldUnitInline(FactsInline):
-    """The units of a hold, as they were when it was pinned."""
+    """The units of a hold, with the facts pinned."""
 
     model = HoldUnit
     fields = ("unit", "released", "pinned_class", "pinned_model", "pinned_gpu_count")
@@ -424,7 +424,7 @@ class HoldUnitInline(FactsInline):
 
 @admin.register(Hold)
 class HoldAdmin(FactsAdmin):
-    """What is kept for whom, when."""
+    """Holds: units, audience and term."""
 
     read_action = "reservation.read"
     list_display = ("id", "node", "phase", "begins", "ends", "units_held", "kept_for", "topology_gen")
@@ -466,7 +466,7 @@ class HoldAdmin(FactsAdmin):
 
 @admin.register(HoldUnit)
 class HoldUnitAdmin(FactsAdmin):
-    """Units in holds."""
+    """Units of holds."""
 
     read_action = "reservation.read"
     list_display = ("unit", "node", "hold", "released", "pinned_class", "pinned_model", "pinned_gpu_count")
@@ -479,7 +479,7 @@ class HoldUnitAdmin(FactsAdmin):
 
 @admin.register(HoldAudience)
 class HoldAudienceAdmin(FactsAdmin):
-    """Organizations that holds are kept for."""
+    """Organizations in the audiences of holds."""
 
     read_action = "reservation.read"
     list_display = ("organization", "hold", "node")

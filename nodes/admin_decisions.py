@@ -1,4 +1,4 @@
-"""What operators decide about a node's agent in the console: a new credential, or none."""
+"""Console pages on which operators reissue or revoke the credentials of a node's agent."""
 
 from typing import Any
 from uuid import UUID
@@ -23,9 +23,9 @@ _AUDIT_NOTE = "The audit log keeps who did it, and why."
 
 
 class NodeDecisions:
-    """The pages of a node: a new credential for its agent, and the end of those it has.
+    """The decision pages of a node: reissue or revoke the credentials of its agent.
 
-    Apps above add to `PAGES` what they let operators decide about a node.
+    Other apps add their own decision pages about a node to `PAGES`.
     """
 
     PAGES = {
@@ -41,7 +41,7 @@ class NodeDecisions:
         return pages_of(self.admin, views, lambda pk: ("node", pk), OPERATORS_ACTION)
 
     def reissue(self, request: HttpRequest, pk: UUID) -> HttpResponse:
-        """A new credential for the node's agent, shown once, in place of earlier ones."""
+        """Replace the credentials of the node's agent, and show the new one once."""
         node = Node.objects.filter(pk=pk).first()
         if node is None:
             return missing_node_response(request)
@@ -78,7 +78,7 @@ class NodeDecisions:
         return decide(request, self.admin, decision, reason_form(request))
 
     def revoke(self, request: HttpRequest, pk: UUID) -> HttpResponse:
-        """The end of the credentials of the node's agent."""
+        """Revoke the credentials of the node's agent."""
         node = Node.objects.filter(pk=pk).first()
         if node is None:
             return missing_node_response(request)
@@ -117,18 +117,18 @@ class NodeDecisions:
 
 
 def reason_form(request: HttpRequest) -> ReasonForm:
-    """The form that asks for the reason, filled in on POST."""
+    """Build the form that asks for the reason, bound on POST."""
     return ReasonForm(request.POST if request.method == "POST" else None)
 
 
 def missing_node_response(request: HttpRequest) -> HttpResponse:
-    """Back to the list of nodes, which says that there is no such node."""
+    """Redirect to the list of nodes with the message that the node does not exist."""
     messages.error(request, "There is no such node.")
     return HttpResponseRedirect(reverse("admin:nodes_node_changelist"))
 
 
 def _revocation_effects(node: Node) -> list[str]:
-    """What becomes of the credentials that the node's agent has."""
+    """Describe the effect of revocation on the node's current credentials."""
     prefixes = sorted(node.credentials.filter(revoked_at=None).values_list("prefix", flat=True))
     if not prefixes:
         return []

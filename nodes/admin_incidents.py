@@ -1,4 +1,4 @@
-"""Incidents of nodes' agents, to look at."""
+"""Console pages of incidents of nodes' agents."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from openrelay.console.filters import TimeRangeFilter
 
 
 class OpenFilter(LookupFilter):
-    """Incidents by whether they are over."""
+    """Incidents by whether they are open."""
 
     title = "state"
     parameter_name = "state"
@@ -39,7 +39,7 @@ class KindFilter(LookupFilter):
 
 @admin.register(NodeIncident)
 class NodeIncidentAdmin(FactsAdmin):
-    """What is wrong with what nodes' agents send: reports that are refused, two hosts with one credential."""
+    """Incidents of nodes' agents: refused reports, and two hosts with one credential."""
 
     read_action = "provider.read"
     list_display = ("began_at", "node", "kind", "state", "detail", "last_at", "ended_at")
@@ -56,5 +56,5 @@ class NodeIncidentAdmin(FactsAdmin):
 
     @display(description="state", label={"open": "danger", "over": "success"})
     def state(self, row: NodeIncident) -> str:
-        """Whether it goes on."""
+        """Whether the incident is open."""
         return "over" if row.ended_at else "open"

@@ -1,4 +1,4 @@
-"""Around the hardware, to look at: fabrics and their addresses, and who asked to become a provider."""
+"""Console pages of fabrics, their addresses, and provider applications."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from openrelay.console.base import STATUS_COLOURS, FactsAdmin, LookupFilter, cou
 
 
 class TakenAddressFilter(LookupFilter):
-    """Addresses by whether somebody has them."""
+    """Addresses by whether they are leased."""
 
     title = "use"
     parameter_name = "free"
@@ -23,7 +23,7 @@ class TakenAddressFilter(LookupFilter):
 
 @admin.register(Fabric)
 class FabricAdmin(FactsAdmin):
-    """InfiniBand fabrics and how full their pools are."""
+    """InfiniBand fabrics and the use of their address pools."""
 
     read_action = "provider.read"
     list_display = ("name", "slug", "node_count", "address_count", "free_count")
@@ -52,7 +52,7 @@ class FabricAdmin(FactsAdmin):
 
 @admin.register(FabricAddress)
 class FabricAddressAdmin(FactsAdmin):
-    """The addresses of fabrics, and who has which."""
+    """Addresses of fabrics and their leases."""
 
     read_action = "provider.read"
     list_display = ("address", "fabric", "node", "holder", "leased_at")
@@ -78,7 +78,7 @@ class DecidedFilter(LookupFilter):
 
 @admin.register(ProviderApplication)
 class ProviderApplicationAdmin(FactsAdmin):
-    """Organizations that asked to become providers; `manage.py decide_provider` decides."""
+    """Applications to become a provider. `manage.py decide_provider` records the decision."""
 
     read_action = "provider.read"
     list_display = ("organization", "state", "submitted_at", "submitted_by", "decided_at", "decided_by")

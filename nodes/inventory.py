@@ -1,4 +1,4 @@
-"""The inventory format: what an agent says of its host, and what a fleet file says of each node.
+"""The inventory format, which agents report and fleet files use for each node.
 
 ```json
 {"sequence": 12, "complete": true, "runtime": "qemu",
@@ -27,11 +27,11 @@ from openrelay.api.serializers import (
     ToldField,
 )
 
-# 1 PiB, and well within a 32-bit integer, in which guests' shares of it are kept and counted.
+# 1 PiB. The RAM of guests, in MiB, is stored and summed in 32-bit integers.
 MAX_RAM_MB = 2**30
-# A contradiction: where it is, as keys and positions from the report down, and what it is.
+# The path of keys and positions from the report to the contradicting value, and the error message.
 Contradiction = tuple[tuple[str | int, ...], str]
-# What runs containers alone, to which no GPU is passed through.
+# Runtimes of containers, which cannot use VFIO passthrough.
 _CONTAINER_RUNTIMES = ("runc", "process")
 
 
@@ -60,7 +60,7 @@ class UnitReport(StrictSerializer):
 
 
 class HostReport(StrictSerializer):
-    """The host around the GPUs. RAM in MiB, disks in GB."""
+    """The host. RAM in MiB, disks in GB."""
 
     cpuCores = StrictIntegerField(min_value=1, max_value=65535, required=False)
     cpuModel = ToldField(max_length=128, required=False, allow_blank=True)
@@ -71,12 +71,12 @@ class HostReport(StrictSerializer):
 
 
 def agent_epoch() -> StrictCharField:
-    """The id that an agent chose for itself when it started; absent from agents that choose none."""
+    """Build the field of the epoch: an id that the agent chooses at each start. Agents may omit it."""
     return StrictCharField(max_length=64, required=False)
 
 
 class Inventory(StrictSerializer):
-    """A node's account of its hardware. `complete` is false when the agent could not read all of it."""
+    """An inventory report of a node. `complete` is false if the agent could not read all of its hardware."""
 
     epoch = agent_epoch()
     sequence = StrictIntegerField(min_value=1, max_value=2**62)
@@ -86,7 +86,7 @@ class Inventory(StrictSerializer):
     units = UnitReport(many=True, allow_empty=True, max_length=256)  # type: ignore[call-arg]
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse what no hardware can be, at its place in the report."""
+        """Raise ValidationError for contradictions, each at its place in the report."""
         errors: dict[Any, Any] = {}
         for path, message in find_contradictions(attrs):
             place = errors
@@ -99,9 +99,9 @@ class Inventory(StrictSerializer):
 
 
 def find_contradictions(report: dict[str, Any]) -> Iterator[Contradiction]:
-    """Everything in `report` that contradicts something else in it or what hardware can be.
+    """Yield each value in `report` that contradicts another value or is impossible for hardware.
 
-    These are typing errors, not changes of hardware: nobody's reservation needs review because of them.
+    Such a report is an error of the agent and not a change of hardware: it must not change the topology.
     """
     runtime = report.get("runtime")
     units: dict[str, int] = {}
@@ -111,7 +111,10 @@ def find_contradictions(report: dict[str, Any]) -> Iterator[Contradiction]:
         place = ("units", number)
         address = unit["address"]
         if address in units:
-            yield (*place, "address"), f"{address} is listed twice, also as units[{units[address]}]"
+            yield (
+                (*place, "address"),
+                f"{address} is listed twice, also as units[{units[address]}]. List each unit once",
+            )
             continue
         units[address] = number
         for position, gpu in enumerate(unit["gpus"]):
@@ -119,26 +122,27 @@ def find_contradictions(report: dict[str, Any]) -> Iterator[Contradiction]:
                 other = gpus[gpu["address"]]
                 yield (
                     (*place, "gpus", position, "address"),
-                    f"{gpu['address']} is listed twice, also in unit {other}; a GPU is in one unit",
+                    f"{gpu['address']} is listed twice, also in unit {other}. List each GPU in one unit",
                 )
             gpus.setdefault(gpu["address"], address)
         if address not in {gpu["address"] for gpu in unit["gpus"]}:
             yield (
                 (*place, "address"),
-                f"{address} is none of the unit's GPUs; a unit has the address of its first GPU",
+                f"{address} is not a GPU of the unit. Use the address of its first GPU",
             )
         models = sorted({gpu["model"] for gpu in unit["gpus"]})
         if len(models) > 1:
             yield (
                 (*place, "gpus"),
-                f"are of the models {', '.join(models)}; the GPUs of a unit are of one model",
+                f"are of the models {', '.join(models)}. List GPUs of one model in a unit",
             )
         group = unit.get("iommuGroup")
         if group is not None:
             if group in groups:
                 yield (
                     (*place, "iommuGroup"),
-                    f"{group} is also of unit {groups[group]}; list the GPUs of one IOMMU group as one unit",
+                    f"{group} is also the group of unit {groups[group]}. "
+                    "List the GPUs of one IOMMU group as one unit",
                 )
             groups.setdefault(group, address)
         for reason in find_class_contradictions(unit, runtime):
@@ -149,11 +153,11 @@ def find_contradictions(report: dict[str, Any]) -> Iterator[Contradiction]:
 
 
 def find_class_contradictions(unit: dict[str, Any], runtime: str | None) -> Iterator[str]:
-    """Why a unit cannot be of its class on a node of that runtime; None for one that is not known."""
+    """Yield why a unit cannot have its class on a node with `runtime`; None for an unknown runtime."""
     alloc_class = unit["allocClass"]
     if unit["sellable"] and alloc_class not in RESERVABLE_CLASSES:
         yield (
-            f"{alloc_class!a} is no class that can be sold. Use {VFIO_GROUP} (for VMs) or "
+            f"{alloc_class!a} is not a class that can be sold. Use {VFIO_GROUP} (for VMs) or "
             f"{DEVICE_REQUEST} (for pods), or set sellable to false"
         )
     if runtime in _CONTAINER_RUNTIMES and alloc_class == VFIO_GROUP:
@@ -161,13 +165,13 @@ def find_class_contradictions(unit: dict[str, Any], runtime: str | None) -> Iter
 
 
 def find_disk_contradiction(total_gb: int | None, free_gb: int | None) -> str:
-    """Why a host's disk figures cannot both be true; empty when they can."""
+    """Return why the disk figures of a host contradict each other; empty if they do not."""
     if total_gb is None or free_gb is None or free_gb <= total_gb:
         return ""
     return f"is {free_gb}, more than diskTotalGb, which is {total_gb}"
 
 
 def content_digest(report: dict[str, Any]) -> str:
-    """SHA-256 of what the report says of the hardware, its place in the order apart."""
+    """Return the SHA-256 of the report without its epoch and sequence."""
     content = {key: value for key, value in report.items() if key not in ("epoch", "sequence")}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

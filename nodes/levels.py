@@ -1,4 +1,4 @@
-"""What an agent can do, by the level that it says it is of. A higher level can all that a lower one can."""
+"""Agent levels: each adds a capability and includes those of the lower levels."""
 
 from typing import Final
 
@@ -8,6 +8,6 @@ AMD_GRANT: Final = 3  # grants pods AMD GPUs
 
 LATEST: Final = AMD_GRANT
 
-# The headers by which an agent says its level and its version with every call.
+# An agent sends its level and version in these headers with every call.
 LEVEL_HEADER: Final = "OpenRelay-Agent-Level"
 VERSION_HEADER: Final = "OpenRelay-Agent-Version"

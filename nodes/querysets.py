@@ -1,4 +1,4 @@
-"""Questions to the hardware: who sees a node, what is held when, in which phase a hold is."""
+"""Queries of nodes, GPU units and holds: visibility, status, phase."""
 
 import datetime as dt
 from typing import Any, Self
@@ -10,7 +10,7 @@ from django.db.models import Case, F, Q, Value, When
 from openrelay.core.clock import Now
 from openrelay.identity.caller import Caller
 
-# A moment: one that was read from the database's clock under a lock, or that clock in the query itself.
+# A moment: a time read from the database's clock, or the expression of that clock in the query.
 Moment = dt.datetime | Now
 
 OFFLINE_GRACE = dt.timedelta(seconds=settings.NODE_OFFLINE_GRACE_SECONDS)
@@ -28,28 +28,29 @@ class NodeQuerySet(models.QuerySet[Any]):
     """Nodes."""
 
     def visible_to(self, caller: Caller) -> Self:
-        """Nodes that `caller` has a relation to by ownership, or all for an operator."""
+        """Nodes of the caller's organization, or all nodes for an operator."""
         return self if caller.is_operator else self.filter(organization_id=caller.organization_id)
 
     def live(self) -> Self:
-        """Nodes that were not removed."""
+        """Nodes without `removed_at`."""
         return self.filter(removed_at=None)
 
     def online(self, at: Moment) -> Self:
-        """Nodes heard from within the grace before `at`."""
+        """Live nodes with a heartbeat within the grace period before `at`."""
         return self.live().filter(heartbeat__seen_at__gt=at - OFFLINE_GRACE)
 
     def silent(self, at: Moment) -> Self:
-        """Nodes that were not removed and that were not heard from within the grace before `at`."""
+        """Live nodes without a heartbeat within the grace period before `at`."""
         return self.live().filter(
             Q(heartbeat=None) | Q(heartbeat__seen_at=None) | Q(heartbeat__seen_at__lte=at - OFFLINE_GRACE)
         )
 
     def with_status(self, at: Moment) -> Self:
-        """Annotate `status` at `at`: the one place that decides it.
+        """Annotate `status` and `heard` at `at`. No other code decides the status.
 
-        Removed, or past its announced end; draining, or about to leave; in maintenance; else by whether it
-        is heard from, which `heard` says whatever the status.
+        In order of precedence: removed (also if the announced removal time has passed), draining (also if a
+        removal is announced), maintenance, online, offline. `heard` is true if the node has a heartbeat
+        within the grace period, whatever its status.
         """
         heard = Q(heartbeat__seen_at__gt=at - OFFLINE_GRACE)
         return self.annotate(
@@ -67,11 +68,11 @@ class NodeQuerySet(models.QuerySet[Any]):
         )
 
     def leaving(self, at: Moment) -> Self:
-        """Nodes whose announced end has come by `at`, and that were not removed yet."""
+        """Live nodes whose announced removal time has passed at `at`."""
         return self.live().filter(terminate_at__lte=at)
 
     def taking_new_work(self, at: Moment) -> Self:
-        """Online nodes whose owner lets new workloads start there."""
+        """Online nodes whose owner allows new workloads."""
         return self.online(at).filter(owner_hold="", terminate_at=None)
 
 
@@ -79,7 +80,7 @@ class GpuUnitQuerySet(models.QuerySet[Any]):
     """GPU units."""
 
     def present(self) -> Self:
-        """Units that the node's last inventory had."""
+        """Units that are not gone: the last inventory report of their node listed them."""
         return self.filter(gone_at=None)
 
 
@@ -90,9 +91,10 @@ class Phase:
 
 
 def phase(at: Moment, prefix: str = "") -> Case:
-    """The phase of the hold reached by the lookup `prefix` ("hold__") at `at`, as an expression.
+    """Build the expression of a hold's phase at `at`. No other code decides the phase.
 
-    Ended, needs-review, pending or active, in that order of precedence: the one place that decides it.
+    `prefix` is the lookup that leads to the hold, for example "hold__". In order of precedence: ended,
+    needs-review, pending, active.
     """
 
     def where(**lookups: Any) -> Q:
@@ -119,5 +121,5 @@ class HoldUnitQuerySet(models.QuerySet[Any]):
     """Units in holds."""
 
     def in_term(self, at: Moment) -> Self:
-        """Units that are withheld from everybody else at `at`, the hold's phase apart."""
+        """Units whose hold is in its term at `at`, in whatever phase."""
         return self.filter(term__contains=at)

@@ -1,4 +1,4 @@
-"""Nodes' agents speaking for their own node, by its credential: the base of what they call."""
+"""Authentication of nodes' agents, and the base class of the views that they call."""
 
 import re
 from typing import Any, ClassVar
@@ -22,17 +22,21 @@ from openrelay.core.errors import Invalid, Unauthenticated
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
 
-# Of a body that is no JSON, has wrong types or contradicts itself, is too large, or of another type.
+# The error codes of a body that the server cannot read: malformed, contradictory, too large, or of another
+# type.
 _UNREADABLE = ("VALIDATION_ERROR", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
 _LEVEL = re.compile(r"[1-9][0-9]{0,3}")
 _VERSION = re.compile(r"[\x21-\x7e]{0,64}")
 
 
 class NodeAuthentication(BaseAuthentication):
-    """Reads `Authorization: Bearer` with a node's credential, and nothing else."""
+    """Authenticates a node by `Authorization: Bearer` with its credential."""
 
     def authenticate(self, request: Request) -> tuple[Caller, Node] | None:
-        """The node as a caller, or None without a credential. Raises Unauthenticated for any other."""
+        """Return the node and its caller, or None without a credential.
+
+        Raises Unauthenticated for an unknown or revoked credential.
+        """
         secret = bearer(request)
         if secret is None:
             return None
@@ -48,7 +52,9 @@ class NodeAuthentication(BaseAuthentication):
             .first()
         )
         if credential is None:
-            raise Unauthenticated("This is not the credential of a node here. Enrol the node to get one.")
+            raise Unauthenticated(
+                "The credential does not belong to a node. Enrol the node to get a credential."
+            )
         node = credential.node
         node.was_silent = credential.silent
         node.open_incidents = credential.open_incidents
@@ -73,19 +79,19 @@ class NodeAuthentication(BaseAuthentication):
 
 
 class AgentView(OperationView):
-    """A path for agents. Every call, whatever comes of it, is a sign of life of its node.
+    """A view for agents. Every authenticated call with valid headers is a heartbeat, even if it is refused.
 
-    Its headers say what the agent can do and which it is; without them it is of the lowest level. The
-    credential of a node that was removed goes on serving, for guests that are still to be torn down there.
+    The headers LEVEL_HEADER and VERSION_HEADER give the agent's level and version; the default is the lowest
+    level. The credential of a removed node stays valid, so that the agent can tear down the remaining guests.
     """
 
     authentication_classes = [NodeAuthentication]
-    #: The kind of the incident that is open while what the path takes is refused, where it takes reports.
+    #: The kind of incident that a refused report opens; empty for a view that takes no reports.
     incident_kind: ClassVar[str] = ""
 
     @property
     def node(self) -> Node:
-        """The node whose agent is speaking."""
+        """The node whose agent calls."""
         node = self.request.auth
         assert isinstance(node, Node)  # noqa: S101 - what NodeAuthentication leaves there
         return node
@@ -102,7 +108,7 @@ class AgentView(OperationView):
         record_heartbeat(self.node, level=int(level), version=version)
 
     def after_refusal(self, response: Response) -> None:
-        """Note a report that could not be read."""
+        """Record a report that the server could not read."""
         caller: Caller | None = getattr(self.request, "caller", None)
         if self.incident_kind and caller is not None and response.data.get("code") in _UNREADABLE:
             record_refused_report(
@@ -126,5 +132,5 @@ class AgentView(OperationView):
             close_two_hosts_incident(self.node, actor=self.caller.actor)
 
     def return_from_silence(self) -> None:
-        """Note what the node's silence was, before it is heard of again and nothing tells of it any more."""
+        """Record that the node was offline, before the heartbeat of this call overwrites the evidence."""
         raise NotImplementedError

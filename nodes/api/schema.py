@@ -1,4 +1,4 @@
-"""What an agent says of its node's hardware, for the OpenAPI schema."""
+"""The OpenAPI description of inventory reports."""
 
 from nodes.inventory import GpuReport, HostReport, Inventory, UnitReport
 from openrelay.api.schema.book import Body, Code, Description, Operation
@@ -16,15 +16,15 @@ DESCRIPTION = Description(
     operations={
         "agent_inventory": Operation(
             tag="agents",
-            summary="Say what the node has",
-            description="Takes the node's account of its hardware. When the set of units, or a unit's "
-            "class, GPU model or GPU count changed, the topology generation grows by one and every "
-            "reservation of the node needs review. A report that is partial, empty or older than one "
-            "already taken changes nothing and is answered with the reason in `flagged`. The same report "
-            "again changes nothing. A report that contradicts itself is refused by the place of the "
-            "contradiction: a unit or a GPU that is listed twice, a unit whose address is none of its GPUs', "
-            "two units of one IOMMU group, a class that the node's runtime cannot run, more disk free than "
-            "there is. PCI addresses may be spelled as any tool prints them.",
+            summary="Report the node's hardware",
+            description="Takes an inventory report of the node. If the set of units changed, or a unit's "
+            "class, GPU model or GPU count, the topology generation increases by one and every reservation "
+            "of the node needs review. A report that is partial, empty or older than one already taken "
+            "changes nothing; `flagged` in the answer gives the reason. A repeated report changes nothing. "
+            "A report that contradicts itself is refused, and the error names the field: a unit or a GPU "
+            "that is listed twice, a unit whose address is not that of one of its GPUs, two units of one "
+            "IOMMU group, a class that the node's runtime cannot run, more free disk than total disk. PCI "
+            "addresses may have any common spelling.",
             body=Inventory,
             body_example={
                 "sequence": 12,
@@ -39,10 +39,10 @@ DESCRIPTION = Description(
     },
     shapes={
         "InventoryTaken": shape(
-            "What became of an inventory report.",
+            "The result of an inventory report.",
             {
                 "topologyGen": integer("The node's topology generation now."),
-                "changed": flag("Whether the report changed anything that is kept."),
+                "changed": flag("Whether the report changed any stored value."),
             },
             {"flagged": text("Why the report was not taken; absent when it was.")},
         )
@@ -50,42 +50,42 @@ DESCRIPTION = Description(
     bodies={
         Inventory: Body(
             "Inventory",
-            "A node's account of its hardware.",
+            "An inventory report of a node.",
             {
-                "epoch": "An id that the agent chooses anew each time it starts, such as a random UUID. "
-                "Sequences are compared within it; a report of an earlier start is not taken. Without it, "
-                "`sequence` has to grow across starts.",
-                "sequence": "Grows with every report of one start; an older one is not taken.",
+                "epoch": "An id that the agent chooses at each start, such as a random UUID. Sequences are "
+                "compared within an epoch. A report of an earlier epoch is not taken. Without an epoch, "
+                "`sequence` must also increase from one start to the next.",
+                "sequence": "Increases with every report of an epoch. A lower number is not taken.",
                 "complete": "False when the agent could not read all of its hardware.",
                 "runtime": "What the node runs: `qemu` VMs, `runc` pods, or `process` containers.",
-                "host": "The host around the GPUs.",
-                "units": "Every GPU unit there is now.",
+                "host": "The host.",
+                "units": "All GPU units of the node.",
             },
         ),
         HostReport: Body(
             "InventoryHost",
-            "The host around the GPUs.",
+            "The host.",
             {
                 "cpuCores": "CPU threads.",
                 "cpuModel": "The CPU's name.",
                 "ramMb": "RAM in MiB.",
                 "diskTotalGb": "Disk for guests in GB.",
-                "diskFreeGb": "What is free of it in GB.",
+                "diskFreeGb": "Free disk for guests in GB.",
                 "tdx": "Whether the host can run confidential guests.",
             },
         ),
         UnitReport: Body(
             "InventoryUnit",
-            "One IOMMU group with its GPUs: the smallest thing that is reserved or sold.",
+            "One IOMMU group with its GPUs: the smallest hardware that is reserved or sold.",
             {
-                "address": "The PCI address of the unit's first GPU, its id on this node.",
-                "allocClass": "`vfio-group` (for VMs) or `device-request` (for pods); a unit of any other is "
-                "not `sellable`.",
-                "iommuGroup": "The IOMMU group's number, of this unit alone.",
-                "numaNode": "The NUMA node it sits on.",
-                "sellable": "Whether the owner sells it.",
-                "notSellableReason": "Why not.",
-                "gpus": "Its GPUs, all of one model.",
+                "address": "The PCI address of the unit's first GPU. It is the unit's id on this node.",
+                "allocClass": "`vfio-group` (for VMs) or `device-request` (for pods). Set `sellable` to "
+                "false for a unit of any other class.",
+                "iommuGroup": "The number of the unit's IOMMU group. Two units cannot have the same.",
+                "numaNode": "The NUMA node of the unit.",
+                "sellable": "Whether the owner sells the unit.",
+                "notSellableReason": "Why the owner does not sell the unit.",
+                "gpus": "The GPUs of the unit, all of one model.",
             },
         ),
         GpuReport: Body(

@@ -1,4 +1,4 @@
-"""Hardware, as facts: nodes, their GPU units, generations of topology, and holds."""
+"""Models of the hardware: nodes, their GPU units, topology generations, and holds."""
 
 from nodes.models.agent import AgentEpoch, InventoryState, ReportOrder
 from nodes.models.fabric import Fabric, FabricAddress

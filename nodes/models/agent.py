@@ -1,12 +1,12 @@
-"""What is known of the agents on nodes: their starts and the order of their reports."""
+"""Agents on nodes: their starts (epochs) and the order of their reports."""
 
 from django.db import models
 
 
 class AgentEpoch(models.Model):
-    """One start of a node's agent, by the id that the agent chose for it; the newest row is the current one.
+    """One start of a node's agent, with the id that the agent chose. The newest row is the current epoch.
 
-    `epoch` is empty for an agent that sends none and took over from one that did.
+    `epoch` is empty if the agent sends no epoch but an earlier agent of the node did.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -24,8 +24,10 @@ class AgentEpoch(models.Model):
 
 
 class ReportOrder(models.Model):
-    """The order of one kind of report of a node: which epoch the last taken one is of, and which refused ones
-    came since. See `nodes.services.report_order`.
+    """The order of one kind of report of a node. See `nodes.services.report_order`.
+
+    `epoch` belongs to the last report that was taken. `doubted_epoch`, `doubted_sequence` and `doubted_since`
+    describe the out-of-order reports that followed it.
     """
 
     epoch = models.CharField(max_length=64, blank=True, help_text="of the last report that was taken")

@@ -1,4 +1,4 @@
-"""InfiniBand fabrics, and the addresses that pods have on them."""
+"""InfiniBand fabrics, and the addresses that they lease to pods."""
 
 from django.db import models
 from django.db.models import Q
@@ -8,7 +8,7 @@ from openrelay.core.ids import new_id
 
 
 class Fabric(models.Model):
-    """A network of its own between some nodes, with a pool of addresses for what runs there."""
+    """A separate InfiniBand network of some nodes, with a pool of addresses for the pods there."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     slug = models.SlugField(max_length=64, unique=True)
@@ -28,7 +28,7 @@ class Fabric(models.Model):
 
 
 class FabricAddress(models.Model):
-    """One address of a fabric's pool, and who has it: a holder on a node, or nobody."""
+    """One address of a fabric's pool. It is free, or leased to a holder (a workload) on a node."""
 
     id = models.BigAutoField(primary_key=True)
     fabric = models.ForeignKey(Fabric, models.PROTECT, related_name="addresses")

@@ -1,4 +1,4 @@
-"""The catalogue of GPUs."""
+"""The catalog of GPU models."""
 
 from django.db import models
 
@@ -7,7 +7,7 @@ from openrelay.core.ids import new_id
 
 
 class GpuModel(models.Model):
-    """One product: an H100 SXM with 80 GB, say. A GPU that nobody knows gets a hidden placeholder."""
+    """One product, for example the H100 SXM with 80 GB. An unknown GPU gets a hidden placeholder."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     slug = models.CharField(max_length=96, unique=True, help_text="the name that inventories use")

@@ -1,4 +1,4 @@
-"""GPU units: what is reserved, claimed and sold."""
+"""GPU units: the smallest hardware that is reserved, claimed or sold."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from nodes.querysets import GpuUnitQuerySet
 from openrelay.core.canonical import PCI_ADDRESS_PATTERN
 from openrelay.core.ids import new_id
 
-# The classes of unit that can be reserved: passed through to a VM whole, or given to a pod by the runtime.
+# The allocation classes that can be reserved: VFIO passthrough to a VM, or a device request of a pod.
 VFIO_GROUP = "vfio-group"
 DEVICE_REQUEST = "device-request"
 RESERVABLE_CLASSES = (VFIO_GROUP, DEVICE_REQUEST)
@@ -17,10 +17,10 @@ RESERVABLE_CLASSES = (VFIO_GROUP, DEVICE_REQUEST)
 def explain_not_reservable(
     *, gone: bool, alloc_class: str, sellable: bool, not_sellable_reason: str, failed: Sequence[str]
 ) -> str:
-    """Why a unit's hardware cannot be reserved, as a sentence's end; empty when it can.
+    """Return why a unit's hardware cannot be reserved, as the end of a sentence; empty if it can.
 
-    Speaks of the hardware alone: a unit that is reserved or claimed is reservable all the same. A unit with
-    a failed GPU (`failed` has their addresses) is off the market until its agent reports it healthy again.
+    Ignores existing reservations and claims. `failed` has the addresses of the unit's failed GPUs: such a
+    unit cannot be reserved or sold until the agent reports the GPUs healthy again.
     """
     if gone:
         return "it is gone from the node"
@@ -32,10 +32,10 @@ def explain_not_reservable(
 
 
 class GpuUnit(models.Model):
-    """One IOMMU group of a node, with the GPUs that go together.
+    """One IOMMU group of a node with its GPUs.
 
-    Its public id is `address`, unique on its node. A unit that leaves the machine keeps its row (`gone_at`),
-    and is found again when it returns.
+    `address` is the public id, unique within the node. A unit that disappears keeps its row with `gone_at`
+    set, and uses the row again if it returns.
     """
 
     VFIO_GROUP = VFIO_GROUP
@@ -61,10 +61,10 @@ class GpuUnit(models.Model):
         ordering = ("node", "address")
         constraints = [
             models.UniqueConstraint(fields=["node", "address"], name="unit_address_once"),
-            # The target of composite foreign keys: who names a unit and a node names a unit of that node.
+            # The target of composite foreign keys that ensure that a unit belongs to the named node.
             models.UniqueConstraint(fields=["id", "node"], name="unit_of_node"),
             models.CheckConstraint(condition=models.Q(gpu_count__gte=1), name="unit_has_a_gpu"),
-            # A gone unit may keep an address of before this rule.
+            # A unit that is gone may have an older, non-canonical address.
             models.CheckConstraint(
                 condition=models.Q(address__regex=PCI_ADDRESS_PATTERN) | models.Q(gone_at__isnull=False),
                 name="unit_address_canonical",
@@ -88,16 +88,16 @@ class GpuUnit(models.Model):
 
     @property
     def sellable_gpus(self) -> int:
-        """How many GPUs a buyer of this unit gets; 0 when it is not for sale."""
+        """The number of GPUs for sale in this unit; 0 if it is not for sale."""
         return self.gpu_count if self.sellable else 0
 
     @property
     def not_reservable_reason(self) -> str:
-        """Why it cannot be reserved whatever its GPUs' health; empty when it can."""
+        """Why the unit cannot be reserved, apart from failed GPUs; empty if it can."""
         return self.explain_not_reservable(())
 
     def explain_not_reservable(self, failed: Sequence[str]) -> str:
-        """Why it cannot be reserved while its GPUs at the addresses in `failed` failed; see the function."""
+        """Return why the unit cannot be reserved; see the function `explain_not_reservable`."""
         return explain_not_reservable(
             gone=self.gone_at is not None,
             alloc_class=self.alloc_class,
@@ -108,7 +108,7 @@ class GpuUnit(models.Model):
 
 
 class Gpu(models.Model):
-    """One GPU of a unit. Health is kept here, for it is not topology."""
+    """One GPU of a unit, with its health, which is not topology."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     unit = models.ForeignKey(GpuUnit, models.CASCADE, related_name="gpus")

@@ -1,6 +1,6 @@
-"""Holds: the fact, on the hardware, that units are kept for an audience during a term.
+"""Holds: units of a node that are reserved to an audience during a term.
 
-Nodes keep holds and placement obeys them; only reservations write them.
+The nodes app stores holds, placement obeys them, and only the reservations app writes them.
 """
 
 from typing import Any
@@ -14,10 +14,10 @@ from openrelay.core.ids import new_id
 
 
 class Hold(models.Model):
-    """Some units of one node, kept for an audience for `term`, as the hardware was at `topology_gen`.
+    """Some units of one node, reserved to an audience during `term`, pinned to `topology_gen`.
 
-    `term` is `[start, end)`; its upper bound is null while it is open. Ending a hold cuts the term, to empty
-    if it had not begun, so that what is over stops excluding by itself.
+    `term` is `[start, end)`; its upper bound is null for an open-ended hold. Ending a hold sets the end of
+    its term, or makes the term empty if it had not begun. The exclusion constraint then ignores the hold.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -32,7 +32,7 @@ class Hold(models.Model):
 
     class Meta:
         constraints = [
-            # The target of the composite foreign key that keeps each unit's copy of the term equal.
+            # The target of the composite foreign key that keeps `term` of each HoldUnit equal.
             models.UniqueConstraint(fields=["id", "node", "term"], name="hold_term"),
         ]
         indexes = [models.Index(fields=["node"], name="hold_of_node")]
@@ -42,7 +42,7 @@ class Hold(models.Model):
 
 
 class HoldAudience(models.Model):
-    """One organization that a hold is kept for."""
+    """One organization in the audience of a hold."""
 
     hold = models.ForeignKey(Hold, models.CASCADE, related_name="audience_rows")
     organization = models.ForeignKey("identity.Organization", models.PROTECT, related_name="+")
@@ -55,10 +55,10 @@ class HoldAudience(models.Model):
 
 
 class HoldUnit(models.Model):
-    """One unit in a hold: whether it is released, and what it was when it was pinned.
+    """One unit of a hold: whether it is released, and its class, model and GPU count when it was pinned.
 
-    `term` repeats the hold's, kept equal by a composite foreign key that cascades, so that PostgreSQL itself
-    can refuse two overlapping holds of one unit.
+    `term` is a copy of the hold's term, kept equal by a composite foreign key that cascades updates. With it,
+    the exclusion constraint can forbid overlapping holds of one unit.
     """
 
     hold = models.ForeignKey(Hold, models.CASCADE, related_name="held_units", db_constraint=False)

@@ -1,4 +1,4 @@
-"""What is wrong with a node's agent, from when to when."""
+"""Incidents of nodes' agents."""
 
 from django.db import models
 
@@ -6,9 +6,9 @@ from openrelay.core.ids import new_id
 
 
 class NodeIncident(models.Model):
-    """One trouble with what a node's agent sends; it is open until `ended_at`.
+    """A problem with the reports of a node's agent. It is open while `ended_at` is null.
 
-    At most one of a kind is open on a node, so an agent that repeats itself adds no rows.
+    A node has at most one open incident of a kind, so repeated bad reports add no rows.
     """
 
     class Kind(models.TextChoices):

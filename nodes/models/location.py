@@ -1,4 +1,4 @@
-"""Where nodes stand."""
+"""Locations of nodes."""
 
 from django.db import models
 

@@ -1,4 +1,4 @@
-"""A node: one host with GPUs, and the row that every change on it locks first."""
+"""Nodes, their heartbeats, and the credentials of their agents."""
 
 from django.db import models
 
@@ -8,10 +8,10 @@ from openrelay.core.ids import new_id
 
 
 class Node(models.Model):
-    """One host, owned by one organization.
+    """One host, owned by one organization. Every change of the node locks this row first.
 
-    Facts only: what the owner wants (`owner_hold`, `removed_at`), what was promised (`terminate_at`), what
-    the hardware is. Whether it is online follows from its heartbeat and the clock.
+    Stores facts only: the owner's decisions (`owner_hold`, `removed_at`), the announced removal
+    (`terminate_at`) and the hardware. The status is computed from these, the heartbeat and the clock.
     """
 
     class Runtime(models.TextChoices):
@@ -71,10 +71,10 @@ class Node(models.Model):
 
     objects = NodeQuerySet.as_manager()
 
-    # What `with_status` adds to a row.
+    # Annotations of `with_status`.
     status: str
     heard: bool
-    # What its agent's credential adds: whether it was silent until this call.
+    # Set by NodeAuthentication. `was_silent`: the node was offline until this call.
     was_silent: bool
     open_incidents: list[str]
 
@@ -105,12 +105,12 @@ class Node(models.Model):
 
     @property
     def takes_new_work(self) -> bool:
-        """Whether its owner lets new workloads start here. Says nothing of whether the node is online."""
+        """Whether the owner allows new workloads here. True also for an offline node."""
         return not self.owner_hold and self.removed_at is None and self.terminate_at is None
 
 
 class NodeHeartbeat(models.Model):
-    """When a node was last heard from. A row of its own: heartbeats must not queue behind the node's lock."""
+    """The last heartbeat of a node. A separate row, so that heartbeats do not wait for the node's lock."""
 
     node = models.OneToOneField(Node, models.CASCADE, primary_key=True, related_name="heartbeat")
     seen_at = models.DateTimeField(null=True, blank=True)
@@ -125,7 +125,7 @@ class NodeHeartbeat(models.Model):
 
 
 class NodeCredential(models.Model):
-    """The secret a node's agent presents. Only its digest is stored."""
+    """A credential of a node's agent. Only the digest of the secret is stored."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     node = models.ForeignKey(Node, models.CASCADE, related_name="credentials")

@@ -1,4 +1,4 @@
-"""Organizations that ask to become providers."""
+"""Applications of organizations to become providers."""
 
 from django.db import models
 from django.db.models import Q
@@ -7,7 +7,7 @@ from openrelay.core.ids import new_id
 
 
 class ProviderApplication(models.Model):
-    """One application of an organization, and what operators decided; pending until they do."""
+    """One application of an organization, and the operators' decision. It is pending until they decide."""
 
     PENDING, APPROVED, REJECTED = "pending", "approved", "rejected"
 

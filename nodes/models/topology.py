@@ -1,4 +1,4 @@
-"""What a node's hardware was, generation by generation, and the reports that said so."""
+"""Topology generations of nodes, and the inventory reports that caused them."""
 
 from django.db import models
 
@@ -6,9 +6,9 @@ from openrelay.core.ids import new_id
 
 
 class InventoryReport(models.Model):
-    """A node's account of its hardware, kept when it changed something or could not be taken as it was.
+    """An inventory report that changed the topology, or that was flagged and changed nothing.
 
-    `flagged` is empty for one that was taken; otherwise it says why it changed nothing.
+    `flagged` says why the report was not taken; it is empty if it was taken.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -27,7 +27,7 @@ class InventoryReport(models.Model):
 
 
 class TopologyGeneration(models.Model):
-    """One generation of a node's units: number, time, the report behind it, and what the units then were."""
+    """One topology generation of a node: its number, time, cause and report, and a snapshot of the units."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     node = models.ForeignKey("nodes.Node", models.CASCADE, related_name="generations")

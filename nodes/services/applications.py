@@ -1,4 +1,4 @@
-"""Becoming a provider: an organization asks, and operators decide."""
+"""Applications of organizations to become providers, and the operators' decisions."""
 
 from uuid import UUID
 
@@ -13,13 +13,14 @@ from openrelay.identity.models import Organization
 from openrelay.identity.services.callers import reread
 from openrelay.identity.services.organizations import set_switches
 
-_PENDING = "Your organization has an application pending. Wait for the operators' decision."
+_PENDING = "Your organization already has a pending application. Wait for the operators' decision."
 
 
 def submit_application(*, caller: Caller, note: str) -> ProviderApplication:
-    """Ask for the caller's organization to become a provider; `note` says why.
+    """Submit the application of the caller's organization to become a provider. `note` gives the reason.
 
-    Raises Invalid when it is one already or has an application pending, Forbidden without the permission.
+    Raises Invalid if the organization is a provider already or has a pending application, and Forbidden
+    without the permission.
     """
     try:
         with transaction.atomic():
@@ -27,7 +28,7 @@ def submit_application(*, caller: Caller, note: str) -> ProviderApplication:
             caller.require("provider.write")
             organization = Organization.objects.get(pk=caller.organization_id)
             if organization.is_provider:
-                raise Invalid("Your organization is a provider already; there is nothing to apply for.")
+                raise Invalid("Your organization is already a provider. It needs no application.")
             if ProviderApplication.objects.filter(organization=organization, decided_at=None).exists():
                 raise Invalid(_PENDING)
             application = ProviderApplication.objects.create(
@@ -43,7 +44,7 @@ def submit_application(*, caller: Caller, note: str) -> ProviderApplication:
                 at=at,
             )
     except IntegrityError as error:
-        # Somebody else of the organization applied at the same moment.
+        # A concurrent request of the same organization created its application first.
         raise Invalid(_PENDING) from error
     return application
 
@@ -51,9 +52,9 @@ def submit_application(*, caller: Caller, note: str) -> ProviderApplication:
 def decide_application(
     *, actor: Actor, application_id: UUID, approve: bool, reason: str = ""
 ) -> ProviderApplication:
-    """Note what operators decided. An approved organization is a provider from then on.
+    """Record the operators' decision. Approval makes the organization a provider.
 
-    Raises NotFound, Conflict when it was decided before.
+    Raises NotFound for an unknown application, and Conflict if it was decided before.
     """
     with transaction.atomic():
         application = (

@@ -1,4 +1,4 @@
-"""The catalogue that nodes refer to: locations and GPU models."""
+"""Create and update the catalog entries that nodes refer to: locations and GPU models."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from openrelay.core.text import require_length
 
 
 def set_location(slug: str, fields: dict[str, Any], *, actor: Actor) -> Location:
-    """Make the location, or bring it to `fields`; what already stands changes nothing."""
+    """Create the location or update it to `fields`. Writes nothing if it already has these values."""
     location: Location = _set_row(Location, "location", slug, fields, actor)
     return location
 
 
 def set_gpu_model(slug: str, fields: dict[str, Any], *, actor: Actor) -> GpuModel:
-    """Make the GPU model, or bring it to `fields`; a placeholder that an inventory made is completed so."""
+    """Create the GPU model or update it to `fields`, also if it is a placeholder created by an inventory."""
     if "manufacturer" in fields:
         fields = {**fields, "manufacturer": canonical.manufacturer(fields["manufacturer"])}
     model: GpuModel = _set_row(GpuModel, "gpu_model", slug, fields, actor)
@@ -24,7 +24,7 @@ def set_gpu_model(slug: str, fields: dict[str, Any], *, actor: Actor) -> GpuMode
 
 
 def require_slug(text: str, *, at_most: int) -> str:
-    """The canonical form of a short name. Raises Invalid (VALIDATION_ERROR) for what is none or too long."""
+    """Return the canonical form of a slug. Raises Invalid VALIDATION_ERROR if it is malformed or too long."""
     require_length("slug", text, at_most=at_most)
     slug = canonical.slug(text)
     if slug is None:

@@ -1,4 +1,4 @@
-"""Nodes joining: the node's row, and the credential its agent will present."""
+"""Enrol nodes, and issue and revoke the credentials of their agents."""
 
 from typing import Final
 from uuid import UUID
@@ -13,9 +13,10 @@ from openrelay.core.errors import Invalid, NotFound
 from openrelay.identity import secrets
 from openrelay.identity.caller import Caller
 
-# How long an interruptible node announces its end before it, unless its token says otherwise.
+# How long before its removal an interruptible node announces it, unless its provisioning token sets another
+# time.
 DEFAULT_NOTICE_SECONDS: Final = 30
-#: What an operator must hold to decide on nodes and their agents.
+#: The action that an operator needs to decide on nodes and their agents.
 OPERATORS_ACTION: Final = "provider.write"
 
 
@@ -29,10 +30,10 @@ def enrol_node(
     location: Location | None = None,
     notice_seconds: int = DEFAULT_NOTICE_SECONDS,
 ) -> Node:
-    """Make a node of that organization. Its units come with its first inventory. Call it in a transaction.
+    """Create a node of the organization. Its first inventory report creates its units. Needs a transaction.
 
-    `notice_seconds` is for interruptible nodes: how long before its end one announces it, unless it says.
-    Raises Invalid (VALIDATION_ERROR) for what is no host name.
+    `notice_seconds` applies to interruptible nodes: the default time between the announcement of the removal
+    and the removal. Raises Invalid VALIDATION_ERROR for a malformed host name.
     """
     name = canonical.host_name(hostname)
     if name is None:
@@ -58,7 +59,10 @@ def enrol_node(
 
 
 def issue_credential(*, actor: Actor, node: Node) -> str:
-    """A new secret for the node's agent, shown this once. Earlier ones serve until revoked."""
+    """Create a credential for the node's agent and return its secret, which is not stored.
+
+    Earlier credentials stay valid until they are revoked.
+    """
     secret, digest = secrets.make(secrets.NODE_CREDENTIAL)
     credential = NodeCredential.objects.create(node=node, digest=digest, prefix=secret[:10])
     record(
@@ -73,9 +77,9 @@ def issue_credential(*, actor: Actor, node: Node) -> str:
 
 
 def revoke_credentials(*, actor: Actor, node_id: UUID, reason: str) -> int:
-    """Revoke the credentials of the node's agent, which are refused from now on; returns how many there were.
+    """Revoke all credentials of the node's agent, and return their number.
 
-    Raises NotFound when there is no such node, Invalid without a reason.
+    Raises NotFound for an unknown node, and Invalid without a reason.
     """
     _require_reason(reason)
     with locked(node_id) as locked_node:
@@ -83,10 +87,10 @@ def revoke_credentials(*, actor: Actor, node_id: UUID, reason: str) -> int:
 
 
 def reissue_credential(*, actor: Actor, node_id: UUID, reason: str) -> str:
-    """Revoke the credentials of the node's agent and return the secret of a new one, shown this once.
+    """Revoke all credentials of the node's agent, and return the secret of a new one, which is not stored.
 
-    Raises NotFound when there is no such node, Invalid without a reason or NODE_DECOMMISSIONED for one that
-    was removed.
+    Raises NotFound for an unknown node, Invalid without a reason, and Invalid NODE_DECOMMISSIONED for a
+    removed node.
     """
     _require_reason(reason)
     with locked(node_id) as locked_node:
@@ -96,9 +100,9 @@ def reissue_credential(*, actor: Actor, node_id: UUID, reason: str) -> str:
 
 
 def reissue_credential_as_operator(*, caller: Caller, node_id: UUID, reason: str) -> str:
-    """The same as `reissue_credential`, for an operator.
+    """Do the same as `reissue_credential` for a caller.
 
-    Raises also NotFound for who is not an operator with provider.write.
+    Raises NotFound also if the caller is not an operator with provider.write.
     """
     _require_reason(reason)
     with locked_for(node_id, caller) as (locked_node, caller):
@@ -109,9 +113,9 @@ def reissue_credential_as_operator(*, caller: Caller, node_id: UUID, reason: str
 
 
 def revoke_credentials_as_operator(*, caller: Caller, node_id: UUID, reason: str) -> int:
-    """The same as `revoke_credentials`, for an operator.
+    """Do the same as `revoke_credentials` for a caller.
 
-    Raises also NotFound for who is not an operator with provider.write.
+    Raises NotFound also if the caller is not an operator with provider.write.
     """
     _require_reason(reason)
     with locked_for(node_id, caller) as (locked_node, caller):
@@ -120,7 +124,7 @@ def revoke_credentials_as_operator(*, caller: Caller, node_id: UUID, reason: str
 
 
 def require_operator(caller: Caller) -> None:
-    """Raise NotFound for who is not an operator with the action that decisions on nodes need."""
+    """Raise NotFound if the caller is not an operator with OPERATORS_ACTION."""
     if not caller.operates(OPERATORS_ACTION):
         raise NotFound()
 
@@ -131,8 +135,9 @@ def _require_reason(reason: str) -> None:
 
 
 def revoke_node_credentials(locked_node: LockedNode, *, actor: Actor, reason: str) -> int:
-    """Revoke the credentials of a locked node that are not revoked yet, and end its incidents, which no
-    report can end any more; returns how many credentials there were.
+    """Revoke the unrevoked credentials of a locked node, and return their number.
+
+    Also closes the node's incidents, because no report can close them any more.
     """
     number = _revoke_credentials(locked_node, actor=actor, reason=reason)
     incidents.close_all_incidents(locked_node, actor=actor)

@@ -1,4 +1,4 @@
-"""InfiniBand fabrics: their pools of addresses, and who has which."""
+"""InfiniBand fabrics: address pools, leases of addresses to pods, and the nodes of a fabric."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -13,19 +13,19 @@ from openrelay.core import canonical, clock
 from openrelay.core.errors import Invalid
 from openrelay.core.text import require_name
 
-# A pool is written out, an address a row.
+# Each address of a pool is one row.
 MAX_POOL_ADDRESSES = 65_536
 
 
 def set_fabric(slug: str, *, name: str, networks: Iterable[str], actor: Actor) -> Fabric:
-    """Make the fabric, or name it anew, and add what is missing of `networks` (CIDR) to its pool.
+    """Create or rename the fabric, and add the missing addresses of `networks` (CIDR) to its pool.
 
-    Addresses are never taken away, for a guest may have them. Raises Invalid for what is no network, or too
-    large a one, and for a name with characters that cannot be seen.
+    Never removes an address, because a guest may use it. Raises Invalid for a malformed or too
+    large network, and for a name with invisible characters.
     """
     slug = require_slug(slug, at_most=64)
     require_name("name", name, at_most=128)
-    wanted: list[str] = []
+    addresses: list[str] = []
     for network in networks:
         if fault := canonical.network_fault(network):
             raise Invalid(f"{network} {fault}.")
@@ -33,17 +33,17 @@ def set_fabric(slug: str, *, name: str, networks: Iterable[str], actor: Actor) -
         assert parsed is not None  # noqa: S101 - it has no fault
         if parsed.num_addresses > MAX_POOL_ADDRESSES:
             raise Invalid(f"{network} has more than {MAX_POOL_ADDRESSES} addresses. Give a smaller network.")
-        wanted += [str(address) for address in parsed.hosts()]
+        addresses += [str(address) for address in parsed.hosts()]
     with transaction.atomic():
         at = clock.read()
-        fabric, new = Fabric.objects.get_or_create(slug=slug, defaults={"name": name, "created_at": at})
+        fabric, is_new = Fabric.objects.get_or_create(slug=slug, defaults={"name": name, "created_at": at})
         existing_addresses = set(
             FabricAddress.objects.filter(fabric=fabric).values_list("address", flat=True)
         )
-        added = [address for address in wanted if address not in existing_addresses]
-        if not new and fabric.name == name and not added:
+        added = [address for address in addresses if address not in existing_addresses]
+        if not is_new and fabric.name == name and not added:
             return fabric
-        before = None if new else {"name": fabric.name, "addresses": len(existing_addresses)}
+        before = None if is_new else {"name": fabric.name, "addresses": len(existing_addresses)}
         Fabric.objects.filter(pk=fabric.pk).update(name=name)
         fabric.name = name
         FabricAddress.objects.bulk_create(
@@ -67,7 +67,7 @@ def set_fabric(slug: str, *, name: str, networks: Iterable[str], actor: Actor) -
 
 
 def set_node_fabric(node_id: UUID, fabric: Fabric | None, *, actor: Actor) -> Node:
-    """Note that the node is on that fabric, or on none. Raises NotFound when there is no such node."""
+    """Set the fabric of the node; None for no fabric. Raises NotFound for an unknown node."""
     with locked(node_id) as locked_node:
         node = locked_node.node
         if node.fabric_id == (fabric.pk if fabric else None):
@@ -89,10 +89,10 @@ def set_node_fabric(node_id: UUID, fabric: Fabric | None, *, actor: Actor) -> No
 
 
 def lease_address(locked_node: LockedNode, holder: UUID) -> str | None:
-    """An address of the locked node's fabric for `holder`: the one it has already, or a free one.
+    """Lease an address of the locked node's fabric to `holder`, or return the one it already has there.
 
-    None when the node is on no fabric, or its fabric has no free address. Nodes share a fabric's pool, and
-    none ever waits for another: an address that another transaction is taking just now counts as taken.
+    Returns None if the node has no fabric or the fabric has no free address. Never waits for a transaction of
+    another node: SKIP LOCKED treats an address that another transaction is leasing as leased.
     """
     leased = FabricAddress.objects.filter(holder=holder).first()
     if (
@@ -120,5 +120,5 @@ def lease_address(locked_node: LockedNode, holder: UUID) -> str | None:
 
 
 def release_addresses(holders: Iterable[UUID]) -> None:
-    """Let the addresses of those holders be had by others, under the lock of their node."""
+    """Free the addresses of `holders`. Needs the lock of their node."""
     FabricAddress.objects.filter(holder__in=list(holders)).update(holder=None, node=None, leased_at=None)

@@ -1,4 +1,7 @@
-"""What reserving asks of a node's units: read by hand, as one value, since everybody waits for it."""
+"""Read the hardware of a node's units for a reservation.
+
+Hand-written SQL that returns one JSON value: the statement runs together with the lock of the node.
+"""
 
 import json
 from collections.abc import Iterable
@@ -20,7 +23,7 @@ _UNITS = """(
 
 
 class UnitHardware(NamedTuple):
-    """One unit of a node, present or gone. `failed` has the addresses of its failed GPUs."""
+    """One present or gone unit of a node. `failed` has the addresses of its failed GPUs."""
 
     id: str
     address: str
@@ -32,7 +35,7 @@ class UnitHardware(NamedTuple):
 
     @property
     def not_reservable_reason(self) -> str:
-        """Why it cannot be reserved, as a sentence's end; empty when it can."""
+        """Why the unit cannot be reserved, as the end of a sentence; empty if it can."""
         return explain_not_reservable(
             gone=self.gone,
             alloc_class=self.alloc_class,
@@ -43,8 +46,10 @@ class UnitHardware(NamedTuple):
 
 
 def mixed_classes_reason(sold_classes: Iterable[str]) -> str:
-    """Why no unit of a node can be reserved that sells units of those classes, as a sentence's end; empty for
-    one class.
+    """Return why no unit of a node that sells units of `sold_classes` can be reserved, as the end of a
+    sentence.
+
+    Empty for at most one class.
     """
     classes = sorted(set(sold_classes))
     if len(classes) < 2:
@@ -53,10 +58,10 @@ def mixed_classes_reason(sold_classes: Iterable[str]) -> str:
 
 
 def unit_hardware_reading(node_id: UUID) -> Reading:
-    """Reads every unit that the node has or had, for `parse_unit_hardware`."""
+    """Build the reading of every present and gone unit of the node, for `parse_unit_hardware`."""
     return Reading(_UNITS, (node_id,))
 
 
 def parse_unit_hardware(read: str | None) -> dict[str, UnitHardware]:
-    """The units that `unit_hardware_reading` read, by address and in its order."""
+    """Parse the result of `unit_hardware_reading` into units by address, ordered by address."""
     return {row[1]: UnitHardware(*row) for row in json.loads(read or "[]")}

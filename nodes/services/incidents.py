@@ -1,6 +1,4 @@
-"""Trouble with what a node's agent sends, for operators: reports that are refused, and two hosts that share a
-credential.
-"""
+"""Open and close incidents of a node's agent: refused reports, and two hosts that share a credential."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -17,7 +15,8 @@ from openrelay.audit.services.repeats import record_repeated
 from openrelay.core import clock
 
 _HOUR: Final = timedelta(hours=1)
-# So many flagged reports of an earlier start within an hour are no delayed ones. One a minute is kept.
+# With so many reports of a past epoch within an hour, a delayed report is ruled out. At most one a minute is
+# kept.
 _MIN_PAST_EPOCH_REPORTS: Final = 3
 _PAST_EPOCH_PREFIX = PAST_EPOCH.partition("{")[0]
 _MAX_DETAIL_LENGTH: Final = 500
@@ -26,9 +25,9 @@ _MAX_DETAIL_LENGTH: Final = 500
 def record_refused_report(
     node: Node, kind: str, *, operation: str, status: int, error: str, actor: Actor
 ) -> None:
-    """Note that the node's agent sent what was refused: an event and a look at the incident a minute at most.
+    """Record that the server refused a report of the node's agent: an audit event and an open incident.
 
-    `error` is the sentence that the agent was told, which names the field.
+    Writes at most once a minute. `error` is the error sentence of the answer, which names the field.
     """
     with transaction.atomic():
         is_noted = record_repeated(
@@ -45,15 +44,16 @@ def record_refused_report(
 
 
 def close_refused_incident(node: Node, kind: str, *, actor: Actor) -> None:
-    """Note that the node's agent sends what can be read again."""
+    """Close the incident of refused reports, because the server took a report of that kind again."""
     _close_incidents(node, [kind], actor)
 
 
 def detect_two_hosts(node: Node, at: datetime, *, actor: Actor) -> None:
-    """Name a node whose reports look like those of two hosts with one credential, once while it goes on.
+    """Open an incident if two hosts seem to report with the node's credential. Call it under the node's lock.
 
-    Either its units alternate between two sets within an hour, or reports of an earlier start of its agent
-    keep coming although those of a later one are taken. Under the node's lock.
+    There are two signs: the node's units alternate between two sets within an hour, or reports of a past
+    epoch keep coming although the server takes reports of a later one. Writes the audit event only when it
+    opens the incident.
     """
     has_alternating_units = _has_alternating_units(node.pk, at)
     if not has_alternating_units and not _has_reports_of_past_epoch(node.pk, at):
@@ -72,14 +72,14 @@ def detect_two_hosts(node: Node, at: datetime, *, actor: Actor) -> None:
 
 
 def close_two_hosts_incident(node: Node, *, actor: Actor) -> None:
-    """Note that nothing has looked like two hosts for an hour, if it is so."""
+    """Close the incident of two hosts if there was no sign of them for an hour."""
     at = clock.read()
     if not _has_alternating_units(node.pk, at) and not _has_reports_of_past_epoch(node.pk, at):
         _close_incidents(node, [NodeIncident.Kind.TWO_HOSTS], actor)
 
 
 def close_all_incidents(locked_node: LockedNode, *, actor: Actor) -> None:
-    """End the open incidents of a locked node whose agent is not to be heard any more."""
+    """Close all open incidents of a locked node whose agent can no longer report."""
     _close_incidents(locked_node.node, NodeIncident.Kind.values, actor)
 
 
@@ -105,7 +105,7 @@ def _has_reports_of_past_epoch(node_id: UUID, at: datetime) -> bool:
 
 
 def _open_incident(node: Node, kind: str, detail: str) -> bool:
-    """Keep an incident open; returns whether it is new."""
+    """Open the incident, or update the one that is open. Returns whether it is new."""
     at = clock.read()
     is_open = NodeIncident.objects.filter(node=node, kind=kind, ended_at=None).update(
         detail=detail[:_MAX_DETAIL_LENGTH], last_at=at

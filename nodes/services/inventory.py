@@ -1,4 +1,4 @@
-"""Taking a node's account of its hardware, and noticing what of it is topology."""
+"""Apply a node's inventory reports: update its units, GPUs and host, and detect changes of topology."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -32,13 +32,13 @@ from openrelay.audit.services.record import Actor, AuditEntry, record, record_al
 from openrelay.audit.services.repeats import record_repeated
 from openrelay.core.errors import Invalid
 
-# What some facts were and what they became.
+# Facts by name before and after a change.
 BeforeAfter = tuple[dict[str, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class InventoryResult:
-    """What became of a report. `flagged` says why it changed nothing, and is empty for one that was taken."""
+    """The result of a report. `flagged` says why the report was not taken; it is empty if it was taken."""
 
     generation: int
     changed: bool
@@ -47,10 +47,10 @@ class InventoryResult:
 
 @dataclass(frozen=True, slots=True)
 class InventoryDiff:
-    """What a report would change of a node.
+    """The changes that a report would make to a node.
 
-    `flagged` says why it would not be taken, empty when it would be; `topology` what would open a new
-    generation, in words; `has_other_changes` whether anything else would change.
+    `flagged` says why the report would not be taken; it is empty if it would be. `topology` describes each
+    change of topology. `has_other_changes` is true if the report would change anything at all.
     """
 
     flagged: str = ""
@@ -59,11 +59,10 @@ class InventoryDiff:
 
 
 def preview_inventory(node: Node, report: dict[str, Any]) -> InventoryDiff:
-    """Return what `apply_inventory` would do with the report now, and change nothing.
+    """Return what `apply_inventory` would change now, without changing it.
 
-    The answer is certain only under the node's lock.
-
-    Raises Invalid (VALIDATION_ERROR) as `apply_inventory` does.
+    Without the node's lock, the node may change before the report is applied. Raises Invalid
+    (VALIDATION_ERROR) as `apply_inventory` does.
     """
     _require_consistent(node, report)
     content = content_digest(report)
@@ -80,16 +79,17 @@ def preview_inventory(node: Node, report: dict[str, Any]) -> InventoryDiff:
 
 
 def apply_inventory(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> InventoryResult:
-    """Take `report` (an Inventory's validated data) as the node's hardware from now on.
+    """Update the node's units, GPUs and host from `report`, the validated data of an Inventory.
 
-    The topology generation grows by one when the set of units, or a unit's class, GPU model or GPU count
-    changed. Health, what is for sale and the host's figures change without one. The same report again changes
-    nothing. A report that is older than one already taken, partial, or empty on a node that ever had a unit
-    is kept and flagged, and changes nothing: absence from it is no evidence. One without a `sequence` is an
-    operator's, outside the order of the agent's reports.
+    The topology generation increases by one if the set of units changed, or a unit's class, GPU model or GPU
+    count. Health, `sellable` and the host's figures are not topology. A repeated report changes nothing. A
+    report is stored with a flag and changes nothing if it is out of order, partial, or empty for a node that
+    ever had a unit: a unit's absence from such a report proves nothing. A report without a `sequence` comes
+    from an operator and is outside the order of the agent's reports.
 
-    Raises Invalid NODE_DECOMMISSIONED when the node was removed or its announced end has come, and
-    VALIDATION_ERROR for a report that contradicts what is known of the node; NotFound when there is none.
+    Raises Invalid NODE_DECOMMISSIONED for a node that was removed or whose announced removal time has passed,
+    Invalid VALIDATION_ERROR for a report that contradicts the node's stored runtime or disk size, and
+    NotFound for an unknown node.
     """
     with locked(node_id) as locked_node:
         require_enrolled(locked_node)
@@ -121,10 +121,12 @@ def apply_inventory(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> I
             return InventoryResult(node.topology_gen, changed=False)
 
         causes = _apply_units(node, report["units"], units, at, actor)
-        was = _host_facts(node)
+        host_before = _host_facts(node)
         _apply_host(node, report)
-        news = {name: value for name, value in _host_facts(node).items() if value != was[name]}
-        host = ({name: was[name] for name in news}, news)
+        changed_facts = {
+            name: value for name, value in _host_facts(node).items() if value != host_before[name]
+        }
+        host = ({name: host_before[name] for name in changed_facts}, changed_facts)
         node.inventory_digest = content
         if causes:
             node.topology_gen += 1
@@ -132,19 +134,19 @@ def apply_inventory(node_id: UUID, report: dict[str, Any], *, actor: Actor) -> I
         if causes:
             _open_generation(node, report, causes, host, at, actor)
             detect_two_hosts(node, at, actor=actor)
-        elif news:
+        elif changed_facts:
             _record_host(node, host, at, actor)
         return InventoryResult(node.topology_gen, changed=True)
 
 
 def _units_by_address(node: Node) -> dict[str, GpuUnit]:
-    """Every unit that the node has or had, by address."""
+    """Read every present and gone unit of the node, by address."""
     rows = GpuUnit.objects.filter(node=node).select_related("gpu_model").prefetch_related("gpus")
     return {unit.address: unit for unit in rows}
 
 
 def _require_consistent(node: Node, report: dict[str, Any]) -> None:
-    """Raise Invalid for a report that leaves out what it contradicts, where the node's row has it."""
+    """Raise Invalid if the report omits its runtime or disk size and contradicts the stored one."""
     if "runtime" not in report:
         for number, unit in enumerate(report["units"]):
             for why in find_class_contradictions(unit, node.runtime):
@@ -156,7 +158,7 @@ def _require_consistent(node: Node, report: dict[str, Any]) -> None:
 
 
 def _get_or_create_report_order(node: Node) -> Any:
-    """The order of the node's inventory reports, with its current epoch; call it under the node's lock."""
+    """Return the order of the node's inventory reports, with its current epoch. Needs the node's lock."""
     rows = with_current_epoch(InventoryState.objects.filter(pk=node.pk))
     found = rows.first()
     if found is None:
@@ -178,7 +180,7 @@ def _judge_report(order: Any, node: Node, report: dict[str, Any], content: str, 
 
 
 def _order_flag_reason(node: Node, report: dict[str, Any]) -> str:
-    """Why a report is not taken for its place in the order; empty for an operator's, which has none."""
+    """Return why the report is out of order; empty if it is in order or has no `sequence`."""
     if "sequence" not in report:
         return ""
     order: Any = with_current_epoch(InventoryState.objects.filter(pk=node.pk)).first()
@@ -186,28 +188,29 @@ def _order_flag_reason(node: Node, report: dict[str, Any]) -> str:
 
 
 def _content_flag_reason(node: Node, report: dict[str, Any], *, had_units: bool) -> str:
-    """Why a report in its order is not believed; empty when it is. Names the report that stands instead."""
-    stands = f"; report {node.inventory_sequence} stands" if node.inventory_sequence else ""
+    """Return why a report is not taken for its content: it is partial, or empty. Empty if it is taken."""
+    in_effect = f"; report {node.inventory_sequence} stays in effect" if node.inventory_sequence else ""
     if not report["complete"]:
-        return f"it is partial: the agent could not read all of its hardware{stands}"
-    # A host that never had a GPU is one for VMs without.
+        return f"it is partial: the agent could not read all of its hardware{in_effect}"
+    # A host that never had a GPU serves VMs without GPUs, so an empty list is correct there.
     if not report["units"] and had_units:
-        return f"it lists no unit at all{stands}"
+        return f"it lists no unit at all{in_effect}"
     return ""
 
 
 def _record_flagged_report(
     order: ReportOrder, node: Node, report: dict[str, Any], flag_reason: str, at: datetime, actor: Actor
 ) -> None:
-    """Keep the report that was not taken, unless one with the same trouble was kept since the last
-    that was taken: agents repeat themselves every minute.
+    """Store a report that was not taken, with an audit event.
+
+    Stores each reason once until the next report is taken, because agents repeat a report every minute.
     """
     flagged = InventoryReport.objects.filter(node=node, flagged=flag_reason)
     if order.last_report_at is not None:
         flagged = flagged.filter(received_at__gt=order.last_report_at)
     if flagged.exists():
         return
-    # One whose trouble comes and goes, or changes its numbers, adds a row a minute at most.
+    # Reasons that differ only in numbers count as one, and each is recorded at most once a minute.
     is_noted = record_repeated(
         actor,
         "node.report_flagged",
@@ -230,8 +233,9 @@ def _record_flagged_report(
 def _apply_units(
     node: Node, reported: list[dict[str, Any]], units: dict[str, GpuUnit], at: datetime, actor: Actor
 ) -> list[str]:
-    """Bring the unit and GPU rows to what was reported, and note in the audit log what can be sold of them
-    that could not, or the other way round; returns what of it is topology, in words.
+    """Update the rows of units and GPUs, and return a description of each change of topology.
+
+    Records an audit event for each unit that can or cannot be sold from now on, and for each replaced card.
     """
     causes = topology_changes(units, reported)
     models = _get_or_create_models({unit["gpus"][0]["model"] for unit in reported}, at, actor)
@@ -241,8 +245,8 @@ def _apply_units(
     for data in reported:
         model = models[data["gpus"][0]["model"]]
         unit = units.get(data["address"])
-        known = list(unit.gpus.all()) if unit is not None else []
-        before = _sale_facts(unit, known) if unit is not None and unit.gone_at is None else None
+        existing_gpus = list(unit.gpus.all()) if unit is not None else []
+        before = _sale_facts(unit, existing_gpus) if unit is not None and unit.gone_at is None else None
         if unit is None:
             unit = GpuUnit(node=node, address=data["address"])
         _update_row(
@@ -258,11 +262,11 @@ def _apply_units(
         )
         replaced_cards += [
             (unit, gpu.address, gpu.serial, gpu_report["serial"])
-            for gpu in known
+            for gpu in existing_gpus
             for gpu_report in data["gpus"]
             if gpu.address == gpu_report["address"] and _is_replaced_card(gpu, gpu_report)
         ]
-        after = _sale_facts(unit, _apply_gpus(unit, data["gpus"], known, at))
+        after = _sale_facts(unit, _apply_gpus(unit, data["gpus"], existing_gpus, at))
         if before not in (None, after):
             changed.append((unit, before, after))
     record_all(
@@ -281,7 +285,7 @@ def _apply_units(
         ]
     )
     for unit, address, old, new in replaced_cards:
-        # Once a minute at most for two cards that take turns, as where two hosts share a credential.
+        # At most once a minute: two hosts that share a credential report two cards in turn.
         record_repeated(
             actor,
             "gpu.card_changed",
@@ -301,7 +305,7 @@ def _apply_units(
 
 
 def _sale_facts(unit: GpuUnit, gpus: Iterable[Gpu]) -> dict[str, Any]:
-    """What decides, beside the topology, whether the unit is for sale."""
+    """Return the facts that, apart from topology, decide whether the unit is for sale."""
     failed = {gpu.address: gpu.failure for gpu in gpus if gpu.failed_at is not None}
     return {
         "sellable": unit.sellable,
@@ -311,18 +315,18 @@ def _sale_facts(unit: GpuUnit, gpus: Iterable[Gpu]) -> dict[str, Any]:
 
 
 def _update_row(row: GpuUnit | Gpu, **facts: Any) -> None:
-    """Write of the facts what is news; hosts repeat most of what they say."""
-    news = [name for name, value in facts.items() if getattr(row, name) != value]
-    for name in news:
+    """Save the facts that changed, if any: most of a report repeats the last one."""
+    changed_facts = [name for name, value in facts.items() if getattr(row, name) != value]
+    for name in changed_facts:
         setattr(row, name, facts[name])
     if row._state.adding:
         row.save(force_insert=True)
-    elif news:
-        row.save(update_fields=news)
+    elif changed_facts:
+        row.save(update_fields=changed_facts)
 
 
 def topology_changes(units: Mapping[str, GpuUnit], reported: list[dict[str, Any]]) -> list[str]:
-    """The changes of topology in a report, in words. `units` has the node's units by address."""
+    """Describe each change of topology in a report. `units` has the node's units by address."""
     causes = []
     for data in reported:
         unit = units.get(data["address"])
@@ -354,8 +358,10 @@ def _unit_changes(unit: GpuUnit, data: dict[str, Any]) -> list[str]:
 
 
 def _release_iommu_groups(units: Mapping[str, GpuUnit], reported: list[dict[str, Any]], at: datetime) -> None:
-    """Write which units are gone, and free the IOMMU groups that pass from one unit to another: at no moment
-    may two units of a node be of one group.
+    """Mark missing units as gone, and clear the IOMMU groups that move from one unit to another.
+
+    This runs before the units get their new groups, because a unique constraint forbids two present units of
+    a node with the same group.
     """
     groups = {data["address"]: data.get("iommuGroup") for data in reported}
     for unit in units.values():
@@ -373,18 +379,20 @@ def _release_iommu_groups(units: Mapping[str, GpuUnit], reported: list[dict[str,
 
 
 def _is_replaced_card(gpu: Gpu, data: dict[str, Any]) -> bool:
-    """Whether the slot has another card than before. A serial that is not known tells nothing."""
+    """Whether the slot has another card than before. False if either serial is unknown."""
     serial = data.get("serial", "")
     return bool(gpu.serial and serial and gpu.serial != serial)
 
 
-def _apply_gpus(unit: GpuUnit, reported: list[dict[str, Any]], known: list[Gpu], at: datetime) -> list[Gpu]:
-    """Bring the unit's GPU rows, `known`, to what was reported; returns them."""
-    before = {gpu.address: gpu for gpu in known}
+def _apply_gpus(
+    unit: GpuUnit, reported: list[dict[str, Any]], existing_gpus: list[Gpu], at: datetime
+) -> list[Gpu]:
+    """Update, create and delete the unit's GPU rows, and return the reported ones."""
+    before = {gpu.address: gpu for gpu in existing_gpus}
     gpus = []
     for data in reported:
         gpu = before.pop(data["address"], None) or Gpu(unit=unit, address=data["address"])
-        # A failure belongs to the card and not to its slot.
+        # A failure belongs to the card and not to the slot: a new card starts without it.
         is_replaced = _is_replaced_card(gpu, data)
         failed_at = None if is_replaced else gpu.failed_at
         _update_row(
@@ -410,13 +418,13 @@ def _apply_host(node: Node, report: dict[str, Any]) -> None:
     node.disk_total_gb = host.get("diskTotalGb", node.disk_total_gb)
     node.disk_free_gb = host.get("diskFreeGb", node.disk_free_gb)
     if node.disk_free_gb is not None and node.disk_total_gb is not None:
-        # An earlier reading, where the report has the disk's new size alone.
+        # The stored free space may exceed the new size if the report has the size alone.
         node.disk_free_gb = min(node.disk_free_gb, node.disk_total_gb)
     node.tdx_enabled = host.get("tdx", node.tdx_enabled)
 
 
 def _host_facts(node: Node) -> dict[str, Any]:
-    """What of the host decides on what can run there. Its free disk is a reading, and moves all the time."""
+    """Return the host facts whose changes are audited. Free disk space is not: it changes all the time."""
     return {
         "runtime": str(node.runtime),
         "cpuCores": node.cpu_cores,
@@ -442,7 +450,7 @@ def _record_host(node: Node, host: BeforeAfter, at: datetime, actor: Actor) -> N
 
 
 def _get_or_create_models(slugs: set[str], at: datetime, actor: Actor) -> dict[str, GpuModel]:
-    """The catalogue's models by slug; one that nobody knows gets a hidden placeholder."""
+    """Return GPU models by slug. Creates a hidden placeholder for each unknown slug."""
     found = {model.slug: model for model in GpuModel.objects.filter(slug__in=slugs)}
     for slug in sorted(slugs - found.keys()):
         placeholder = {
@@ -467,8 +475,8 @@ def _get_or_create_models(slugs: set[str], at: datetime, actor: Actor) -> dict[s
 def _open_generation(
     node: Node, report: dict[str, Any], causes: list[str], host: BeforeAfter, at: datetime, actor: Actor
 ) -> None:
-    """Keep what the units now are, and note in the audit log what changed, of the host too."""
-    kept = InventoryReport.objects.create(
+    """Store the new topology generation with its report and units, and audit all changes."""
+    saved_report = InventoryReport.objects.create(
         node=node,
         sequence=report.get("sequence", node.inventory_sequence),
         received_at=at,
@@ -491,7 +499,7 @@ def _open_generation(
         node=node,
         number=node.topology_gen,
         at=at,
-        report=kept,
+        report=saved_report,
         cause=cause if len(cause) <= 200 else f"{cause[:199]}…",
         units=snapshot,
     )
@@ -502,6 +510,11 @@ def _open_generation(
         target_id=str(node.pk),
         org_id=node.organization_id,
         before={"generation": node.topology_gen - 1, **host_before},
-        after={"generation": node.topology_gen, "report": str(kept.pk), "changes": causes, **host_after},
+        after={
+            "generation": node.topology_gen,
+            "report": str(saved_report.pk),
+            "changes": causes,
+            **host_after,
+        },
         at=at,
     )

@@ -1,4 +1,4 @@
-"""Signs of life: when a node was last heard from, and what its agent can do."""
+"""Heartbeats of nodes: when the agent last called, and its level."""
 
 import datetime as dt
 
@@ -7,14 +7,15 @@ from nodes.models import Node, NodeHeartbeat
 from nodes.querysets import OFFLINE_GRACE
 from openrelay.core.clock import Now
 
-# Often enough to tell who is online, seldom enough not to wear the table.
+# Short compared with OFFLINE_GRACE, and long enough to limit writes to the table.
 _HEARTBEAT_INTERVAL = dt.timedelta(seconds=3)
 
 
 def record_heartbeat(node: Node, *, level: int = BASE, version: str = "") -> None:
-    """Note that the node's agent spoke, of which level and version it is.
+    """Record that the node's agent called, with its level and version.
 
-    Locks nothing: a heartbeat is a row of its own, and nobody waits for it.
+    Does not lock the node: the heartbeat is a separate row. Writes at most once per _HEARTBEAT_INTERVAL
+    unless the level or version changed.
     """
     fields = {"agent_level": level, "agent_version": version}
     heartbeats = NodeHeartbeat.objects.filter(node=node)
@@ -25,15 +26,15 @@ def record_heartbeat(node: Node, *, level: int = BASE, version: str = "") -> Non
 
 
 def agent_level_of(node: Node) -> int:
-    """The level that the node's agent last said it is of; the lowest for one that never spoke."""
+    """Return the level that the node's agent last reported; BASE if it never called."""
     level = NodeHeartbeat.objects.filter(node=node).values_list("agent_level", flat=True).first()
     return BASE if level is None else level
 
 
 def offline_since(node: Node) -> dt.datetime | None:
-    """From when on a node that is silent is offline: the end of the grace after it was last heard from.
+    """Return when the node goes or went offline: the end of the grace period after its last heartbeat.
 
-    None for one that never spoke.
+    None if its agent never called.
     """
     seen_at: dt.datetime | None = (
         NodeHeartbeat.objects.filter(node=node).values_list("seen_at", flat=True).first()

@@ -1,4 +1,4 @@
-"""The one lock: every change of who holds what on a node is made under its row's lock."""
+"""Lock a node's row: every change of reservations, claims and hardware of a node runs under this lock."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,15 +22,16 @@ from openrelay.identity.services.callers import rereading
 
 T = TypeVar("T")
 
-# The node's row and nothing else, by primary key, without a join: under READ COMMITTED a second predicate
-# could make a waiter miss the row it waited for. FOR NO KEY UPDATE lets others insert rows that reference the
-# node, such as heartbeats. Its id is kept in the transaction, for what is read next.
+# Lock the row by primary key alone, without a join: under READ COMMITTED a waiter could miss the row it
+# waited for if a second predicate no longer matched. FOR NO KEY UPDATE allows other transactions to insert
+# rows that reference the node, such as heartbeats. The setting passes the node's id to later statements
+# (LOCKED_NODE).
 _LOCK = """
 SELECT {columns}, set_config('openrelay.locked_node', id::text, true) FROM (
     SELECT {columns} FROM nodes_node WHERE id = %s::uuid FOR NO KEY UPDATE
 ) node
 """
-# One after the other, in the order given: the limit ends it at the first that no other transaction holds.
+# Try the nodes in the given order. LIMIT 1 stops at the first that no other transaction has locked.
 _LOCK_FIRST = """
 SELECT {columns}, set_config('openrelay.locked_node', id::text, true)
 FROM unnest(%s::uuid[]) AS wanted, LATERAL (
@@ -39,15 +40,17 @@ FROM unnest(%s::uuid[]) AS wanted, LATERAL (
 """
 _SET_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, true)"
 _LOCK_NOT_AVAILABLE_SQLSTATE = "55P03"
-#: The node that the transaction locked last, in a statement that is read along with the lock.
+#: SQL expression: the id of the node that this transaction locked last. Null if it locked none.
 LOCKED_NODE = "nullif(current_setting('openrelay.locked_node', true), '')::uuid"
 
 
 @dataclass(frozen=True, slots=True)
 class LockedNode:
-    """A node whose row this transaction holds, and the one moment at which it decides.
+    """A node whose row this transaction has locked.
 
-    `read` is what was to be read at that moment. With `closing`, what is decided is the last that is done.
+    `at` is the database's clock after the lock; every decision in the transaction uses it. `read_result` is
+    the result of the caller's `reading`. `closing` is true if the caller's last statement may also commit: no
+    idempotency key has to be saved after it.
     """
 
     node: Node
@@ -57,17 +60,17 @@ class LockedNode:
 
     @property
     def is_removed(self) -> bool:
-        """Whether the node was removed or has come to its announced end, whoever has noticed."""
+        """Whether the node was removed, or its announced removal time has passed, at `at`."""
         node = self.node
         return node.removed_at is not None or (node.terminate_at is not None and node.terminate_at <= self.at)
 
 
 @contextmanager
 def locked(node_id: UUID, *, seconds: float | None = None) -> Iterator[LockedNode]:
-    """One transaction for the platform itself: lock the node, then read the clock.
+    """Open a transaction for the platform itself: lock the node, then read the database's clock.
 
-    The lock is waited for as long as usual, and no longer than `seconds`. Raises NotFound when there is no
-    such node, NodeBusy when its lock is not to be had in time.
+    Waits for the lock for `DATABASE_LOCK_TIMEOUT`, or for `seconds` if that is shorter. Raises NotFound for
+    an unknown node, and NodeBusy if the wait times out.
     """
     with transaction.atomic():
         found = _wait_for_lock_and_query(node_id, clock.asking(NOTHING), seconds)
@@ -86,10 +89,11 @@ def locked_for(
     reading: Reading = NOTHING,
     seconds: float | None = None,
 ) -> Iterator[tuple[LockedNode, Caller]]:
-    """One transaction for `caller`: take `guard`, lock the node, read clock and rights, and `reading`.
+    """Open a transaction for `caller`: begin `guard`, lock the node, then read the database's clock, the
+    caller's current rights, and `reading`.
 
-    The lock is waited for as long as usual, and no longer than `seconds`. Raises NotFound when there is no
-    such node, NodeBusy when its lock is not to be had in time, and what `reread` and `guard.begin` raise.
+    Waits for the lock for `DATABASE_LOCK_TIMEOUT`, or for `seconds` if that is shorter. Raises NotFound for
+    an unknown node, NodeBusy if the wait times out, and the errors of `reread` and `guard.begin`.
     """
     with transaction.atomic():
         guard.begin()
@@ -108,8 +112,10 @@ def first_locked_for(
     guard: IdempotencyGuard = NO_GUARD,
     reading: Reading = NOTHING,
 ) -> Iterator[tuple[LockedNode, Caller] | None]:
-    """The same for the first of those nodes, in their order, that no other transaction holds; None when there
-    is none.
+    """Open a transaction as `locked_for` does, on the first of `node_ids` that no other transaction has
+    locked.
+
+    Never waits. Yields None if other transactions have locked all of them.
     """
     with transaction.atomic():
         guard.begin()
@@ -124,7 +130,7 @@ def first_locked_for(
 def _wait_for_lock_and_query(
     node_id: UUID, question: Question[T], seconds: float | None = None
 ) -> tuple[Node, T] | None:
-    """Wait for the lock of one node, then ask. Raises NodeBusy when it is not to be had in time."""
+    """Wait for the lock of one node, then run `question`. Raises NodeBusy if the wait times out."""
     with lock_wait(node_id, max_seconds=seconds) as limit:
         try:
             return _lock_and_query(_LOCK, [node_id], question, seconds=limit)
@@ -137,20 +143,22 @@ def _wait_for_lock_and_query(
 def _lock_and_query(
     lock: str, params: Params, question: Question[T], *, seconds: float | None = None
 ) -> tuple[Node, T] | None:
-    """Lock a node's row, and have the question answered after that; None when there was none to lock.
+    """Lock a node's row, then run `question`. Returns None if `lock` found no row.
 
-    In one round trip, but by statements of their own: the second begins when the lock is held, so it sees
-    what was committed by then, and its time is not from before the wait. A wait that is to be shorter than
-    the connection's limit has a limit of its own, which ends with it: later waits have the usual one.
+    One round trip with separate statements. The second statement starts once the lock is held, so it sees
+    every commit up to then and reads the clock after the wait. `seconds` shortens `lock_timeout` for this
+    wait only; the usual timeout is restored afterwards.
     """
     to_lock: tuple[str, Params] = (_with_node_columns(lock), params)
     statements = [to_lock]
-    if seconds is not None and (not (usual := settings.DATABASE_LOCK_TIMEOUT) or seconds < usual):
-        # The wait's limit is not 0, which would set no limit.
+    if seconds is not None and (
+        not (usual_timeout := settings.DATABASE_LOCK_TIMEOUT) or seconds < usual_timeout
+    ):
+        # At least 1 ms: PostgreSQL reads 0 as no timeout.
         statements = [
             _set_lock_timeout(max(1, round(seconds * 1000))),
             to_lock,
-            _set_lock_timeout(round(usual * 1000)),
+            _set_lock_timeout(round(usual_timeout * 1000)),
         ]
     *found, answer = query_all(*statements, (question.sql, question.params))
     locked = found[statements.index(to_lock)]
@@ -158,7 +166,7 @@ def _lock_and_query(
 
 
 def _set_lock_timeout(milliseconds: int) -> tuple[str, Params]:
-    """The statement that sets how long the transaction waits for a lock from now on; 0 sets no limit."""
+    """Build the statement that sets `lock_timeout` for the transaction; 0 means no timeout."""
     return _SET_LOCK_TIMEOUT, [str(milliseconds)]
 
 

@@ -1,6 +1,6 @@
-"""What a node's owner decides of it: who may start there, when it leaves, that it is gone.
+"""The owner's decisions about a node: hold new work, announce the removal, remove the node.
 
-Each is one fact, written under the node's lock. What becomes of the workloads is compute's to see to.
+Each function writes one fact under the node's lock. The compute app acts on the workloads.
 """
 
 from datetime import datetime
@@ -14,7 +14,7 @@ from openrelay.core.errors import Invalid
 
 
 def require_enrolled(locked_node: LockedNode) -> None:
-    """Raise Invalid NODE_DECOMMISSIONED for a node that was removed, or whose announced end has come."""
+    """Raise Invalid NODE_DECOMMISSIONED if the node is removed (see `LockedNode.is_removed`)."""
     if locked_node.is_removed:
         raise Invalid(
             "The node was removed, and can no longer be changed. Enrol it again to bring it back.",
@@ -23,7 +23,7 @@ def require_enrolled(locked_node: LockedNode) -> None:
 
 
 def set_owner_hold(locked_node: LockedNode, value: str, *, actor: Actor) -> bool:
-    """Set or lift (`""`) the owner's hold on new work; returns whether that changed anything."""
+    """Set the owner's hold on new work, or lift it (`""`). Returns whether it changed."""
     node = locked_node.node
     if node.owner_hold == value:
         return False
@@ -43,9 +43,9 @@ def set_owner_hold(locked_node: LockedNode, value: str, *, actor: Actor) -> bool
 
 
 def announce_removal(locked_node: LockedNode, deadline: datetime, *, actor: Actor) -> bool:
-    """Announce that the node will be removed at `deadline`; returns whether that changed anything.
+    """Announce that the node will be removed at `deadline`. Returns whether the announced time changed.
 
-    A deadline only ever moves earlier: a later one than was announced leaves it as it is.
+    The announced time can only move earlier: a later `deadline` changes nothing.
     """
     node = locked_node.node
     if node.terminate_at is not None and node.terminate_at <= deadline:
@@ -66,10 +66,9 @@ def announce_removal(locked_node: LockedNode, deadline: datetime, *, actor: Acto
 
 
 def remove_node(locked_node: LockedNode, *, actor: Actor) -> None:
-    """Take the node out: its units leave, which is a change of its topology, its incidents end, and it is
-    removed from now on.
+    """Remove the node: mark its units as gone (a change of topology) and close its incidents.
 
-    Its agent's credential goes on serving for what is left to tear down.
+    The agent's credential stays valid, so that the agent can tear down the remaining guests.
     """
     node, at = locked_node.node, locked_node.at
     before = node.topology_gen
@@ -79,7 +78,7 @@ def remove_node(locked_node: LockedNode, *, actor: Actor) -> None:
             node=node, number=node.topology_gen, at=at, cause="the node was removed", units=[]
         )
     node.removed_at = at
-    # What it reports when it is enrolled again is news, whatever it was before.
+    # An empty digest: after a new enrolment, the same report must count as changed.
     node.inventory_digest = ""
     node.save(update_fields=["topology_gen", "removed_at", "inventory_digest"])
     incidents.close_all_incidents(locked_node, actor=actor)

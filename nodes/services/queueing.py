@@ -1,7 +1,7 @@
-"""How many threads of this process may wait for the lock of a node, so that one node cannot have them all.
+"""Limit how many threads of this process wait for the lock of one node.
 
-A session that keeps a node's row locked would otherwise stop the process: each request for that node takes a
-thread, until none is left for anything else.
+Without a limit, a session that keeps a node's row locked would stop the process: each request for that node
+blocks one thread, until no thread is left for other requests.
 """
 
 import time
@@ -14,63 +14,64 @@ from django.conf import settings
 
 from openrelay.core.errors import TryAgain
 
-#: The part of the usual wait that remains for a thread that comes when enough others wait already.
+#: The fraction of `DATABASE_LOCK_TIMEOUT` that a thread may wait while the queue is full.
 SHORT_WAIT_FRACTION = 0.2
 
 
 class NodeBusy(TryAgain):
-    """503 TRY_AGAIN: the lock of the node's row was not to be had in time."""
+    """503 TRY_AGAIN: the wait for the lock of the node's row timed out."""
 
     def __init__(self) -> None:
-        super().__init__("Others are changing this node, for longer than usual. Try again.")
+        super().__init__("Other requests are changing this node and take longer than usual. Try again.")
 
 
 class _LockQueues:
-    """The waits of this process, by node: when each began. All times are of the monotonic clock."""
+    """The lock waits of this process: the start time of each, by node. Times are of the monotonic clock."""
 
     def __init__(self) -> None:
-        self.guard = Lock()
+        self.mutex = Lock()
         self.waits: dict[UUID, list[float]] = {}
         self.waiting = 0
-        # Nodes whose lock somebody waited for in vain, and until when nobody else tries.
-        self.stuck: dict[UUID, float] = {}
+        # Nodes for which a wait timed out, and until when further waits are refused.
+        self.blocked_until: dict[UUID, float] = {}
 
-    def enter(self, node_id: UUID, usual: float) -> tuple[float, float]:
-        """Join the queue; returns when this wait began and for how many seconds it may last.
+    def enter(self, node_id: UUID, full_wait_seconds: float) -> tuple[float, float]:
+        """Join the node's queue. Returns the start time of the wait and its limit in seconds.
 
-        Raises NodeBusy where it is known that a wait would be in vain.
+        Raises NodeBusy if a wait for this node timed out shortly before, or if the queue is full and its
+        oldest wait has already lasted longer than the short limit.
         """
         threads = settings.PROCESS_THREADS
-        brief = usual * SHORT_WAIT_FRACTION
-        with self.guard:
+        short_wait_seconds = full_wait_seconds * SHORT_WAIT_FRACTION
+        with self.mutex:
             now = time.monotonic()
-            if now < self.stuck.get(node_id, now):
+            if now < self.blocked_until.get(node_id, now):
                 raise NodeBusy()
-            there = self.waits.get(node_id, [])
-            crowded = threads and (
-                len(there) >= max(1, threads // 2) or self.waiting >= max(1, threads * 3 // 4)
+            node_waits = self.waits.get(node_id, [])
+            is_crowded = threads and (
+                len(node_waits) >= max(1, threads // 2) or self.waiting >= max(1, threads * 3 // 4)
             )
-            if crowded and there and now - there[0] > brief:
+            if is_crowded and node_waits and now - node_waits[0] > short_wait_seconds:
                 raise NodeBusy()
             self.waits.setdefault(node_id, []).append(now)
             self.waiting += 1
-        return now, brief if crowded else usual
+        return now, short_wait_seconds if is_crowded else full_wait_seconds
 
-    def leave(self, node_id: UUID, since: float) -> None:
-        """Leave the queue, with the lock or without."""
-        with self.guard:
-            there = self.waits[node_id]
-            there.remove(since)
+    def leave(self, node_id: UUID, started_at: float) -> None:
+        """Leave the node's queue, whether or not the lock was acquired."""
+        with self.mutex:
+            node_waits = self.waits[node_id]
+            node_waits.remove(started_at)
             self.waiting -= 1
-            if not there:
+            if not node_waits:
                 del self.waits[node_id]
 
-    def note(self, node_id: UUID, stuck_seconds: float) -> None:
-        """Note that a whole wait was in vain."""
+    def block(self, node_id: UUID, seconds: float) -> None:
+        """Refuse further waits for the node for `seconds`, because a full wait timed out."""
         now = time.monotonic()
-        with self.guard:
-            self.stuck = {node: until for node, until in self.stuck.items() if until > now}
-            self.stuck[node_id] = now + stuck_seconds
+        with self.mutex:
+            self.blocked_until = {node: until for node, until in self.blocked_until.items() if until > now}
+            self.blocked_until[node_id] = now + seconds
 
 
 _queues = _LockQueues()
@@ -78,23 +79,23 @@ _queues = _LockQueues()
 
 @contextmanager
 def lock_wait(node_id: UUID, *, max_seconds: float | None = None) -> Iterator[float | None]:
-    """Wait for the lock of the node's row in the block, no longer than the seconds that it is given; None for
-    no limit. `max_seconds` is a limit of the caller's own, in seconds.
+    """Yield for how many seconds the block may wait for the lock of the node's row; None means no limit.
 
-    Of the threads of this process, half wait for one node and three quarters for nodes altogether, each for
-    `DATABASE_LOCK_TIMEOUT`. Others wait a fifth of that, or not at all once it is known to be in vain. Raises
-    NodeBusy then.
+    `max_seconds` is the caller's own limit. At most half of the process's threads wait for one node for the
+    full `DATABASE_LOCK_TIMEOUT`, and at most three quarters for all nodes together. Any further thread waits
+    for SHORT_WAIT_FRACTION of it. Raises NodeBusy without waiting if a wait would probably time out (see
+    `_LockQueues.enter`).
     """
-    usual: float = settings.DATABASE_LOCK_TIMEOUT
-    if not usual:
+    full_wait_seconds: float = settings.DATABASE_LOCK_TIMEOUT
+    if not full_wait_seconds:
         yield max_seconds
         return
-    since, seconds = _queues.enter(node_id, usual)
+    started_at, seconds = _queues.enter(node_id, full_wait_seconds)
     try:
         yield seconds if max_seconds is None else min(seconds, max_seconds)
     except NodeBusy:
-        if seconds >= usual and time.monotonic() - since >= usual:
-            _queues.note(node_id, usual * SHORT_WAIT_FRACTION)
+        if seconds >= full_wait_seconds and time.monotonic() - started_at >= full_wait_seconds:
+            _queues.block(node_id, full_wait_seconds * SHORT_WAIT_FRACTION)
         raise
     finally:
-        _queues.leave(node_id, since)
+        _queues.leave(node_id, started_at)

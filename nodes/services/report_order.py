@@ -1,8 +1,10 @@
-"""The order of a node's reports: by epoch, one for each start of its agent, and by sequence within it.
+"""The order of a node's reports: by epoch (one for each start of its agent), then by sequence within the
+epoch.
 
-The server orders epochs by when it first received them. An agent that sends none is judged by sequence alone.
-The host's clock decides nothing: where reports are refused as older while no other is taken, and their
-sequence grows for RESTART_SECONDS, the count has started again, and they are taken.
+The server orders epochs by the time it first received them. Reports without an epoch are ordered by sequence
+alone. The host's clock plays no part. An agent without epochs may restart its sequence at a lower number. The
+server detects this: if it takes no report for RESTART_SECONDS while the sequence of the out-of-order reports
+grows, it takes them from then on.
 """
 
 import datetime as dt
@@ -17,21 +19,24 @@ from nodes.models import AgentEpoch, ReportOrder
 from openrelay.core.clock import Now
 
 RESTART_SECONDS: Final = 30
-# An epoch that is forgotten would count as new; so many starts later no report of it is under way.
+# A report of a deleted epoch would count as new. After so many later starts, none can still be in transit.
 EPOCHS_KEPT: Final = 64
 
-OLDER: Final = "it is older than one that was already taken"
+OLDER: Final = "it is older than a report that was already taken"
 PAST_EPOCH: Final = "it is of an earlier start of the agent (epoch {epoch})"
-NO_EPOCH: Final = "it names no epoch, which the agent does now"
-SAME_NUMBER: Final = "it has the sequence of one that was already taken, and other content"
+NO_EPOCH: Final = "it has no epoch, but the node's agent sends one"
+SAME_NUMBER: Final = "it has the sequence of a report that was already taken, but other content"
 
 _M = TypeVar("_M", bound=ReportOrder)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a report's place in the order is: `flag_reason` says why it does not count. Of those that do,
-    `is_repeated` was taken before, and `starts_count` starts a new count.
+    """The result of `judge_report`.
+
+    `flag_reason` says why the report is out of order; it is empty for a report that is in order.
+    `is_repeated` is true if the same report was taken before. `starts_count` is true if the report starts a
+    new sequence.
     """
 
     flag_reason: str = ""
@@ -40,7 +45,10 @@ class Verdict:
 
 
 def with_current_epoch(rows: "QuerySet[_M]") -> "QuerySet[_M]":
-    """The orders with `current_epoch`, which the node's other reports may have begun, and `now`."""
+    """Annotate report orders with the node's `current_epoch` and `now`.
+
+    Another kind of report of the node may have started that epoch.
+    """
     newest = AgentEpoch.objects.filter(node=OuterRef("pk")).order_by("-id").values("epoch")[:1]
     found: QuerySet[_M] = rows.annotate(current_epoch=Coalesce(Subquery(newest), Value("")), now=Now())
     return found
@@ -56,9 +64,10 @@ def judge_report(
     content: str,
     at: dt.datetime,
 ) -> Verdict:
-    """Judge a report by its place in the order; `order` is a row of `with_current_epoch`. One query at most.
+    """Decide whether a report is in order. Runs one query at most.
 
-    `last_sequence` and `last_content` are of the report that was taken last, `content` is a digest.
+    `order` is a row of `with_current_epoch`. `last_sequence` and `last_content` belong to the last report
+    that was taken. `content` and `last_content` are digests.
     """
     past = ""
     if epoch == order.current_epoch:
@@ -79,7 +88,7 @@ def judge_report(
 
 
 def _has_count_restarted(order: ReportOrder, epoch: str, sequence: int, at: dt.datetime) -> bool:
-    """Whether refused reports have grown for long enough while no other was taken."""
+    """Whether the sequence of out-of-order reports has grown for RESTART_SECONDS with no report taken."""
     return (
         _has_pending_flags(order, epoch)
         and sequence > (order.doubted_sequence or 0)
@@ -89,7 +98,7 @@ def _has_count_restarted(order: ReportOrder, epoch: str, sequence: int, at: dt.d
 
 
 def _has_pending_flags(order: ReportOrder, epoch: str) -> bool:
-    """Whether a doubt about reports of that epoch stands, with no report taken since it arose."""
+    """Whether reports of `epoch` are out of order and no report was taken since the first of them."""
     return (
         order.doubted_since is not None
         and order.doubted_epoch == epoch
@@ -98,7 +107,7 @@ def _has_pending_flags(order: ReportOrder, epoch: str) -> bool:
 
 
 def record_out_of_order_report(order: Any, *, epoch: str, sequence: int, at: dt.datetime) -> None:
-    """Remember a report that was refused by its place in the order."""
+    """Save the epoch and sequence of an out-of-order report, for `_has_count_restarted`."""
     if _has_pending_flags(order, epoch):
         sequence, since = max(sequence, order.doubted_sequence or 0), order.doubted_since
     else:
@@ -109,18 +118,18 @@ def record_out_of_order_report(order: Any, *, epoch: str, sequence: int, at: dt.
 
 
 def begin_epoch(node_id: UUID, epoch: str, *, current: str, at: dt.datetime) -> None:
-    """Make `epoch` the node's current one, under its lock; a report that begins a count calls it."""
+    """Make `epoch` the node's current epoch, for a report that starts a count. Needs the node's lock."""
     if epoch == current:
         return
     epochs = AgentEpoch.objects.filter(node_id=node_id)
     epochs.filter(epoch=epoch).delete()
     AgentEpoch.objects.create(node_id=node_id, epoch=epoch, began_at=at)
-    kept = epochs.order_by("-id").values("pk")[:EPOCHS_KEPT]
-    epochs.exclude(pk__in=kept).delete()
+    kept_ids = epochs.order_by("-id").values("pk")[:EPOCHS_KEPT]
+    epochs.exclude(pk__in=kept_ids).delete()
 
 
 def clear_epochs(node_id: UUID) -> dict[str, Any]:
-    """Forget the node's epochs, under its lock; returns the values of a ReportOrder without a past."""
+    """Delete the node's epochs, under its lock. Returns the initial field values of a ReportOrder."""
     AgentEpoch.objects.filter(node_id=node_id).delete()
     return {
         "epoch": "",

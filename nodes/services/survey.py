@@ -1,4 +1,4 @@
-"""What a node's units are at one moment: present, healthy, held for whom, released."""
+"""Read a node's units at one moment: presence, health, and the hold that applies."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from openrelay.core.rows import Question, Row, ask_all, build, columns
 
 @dataclass(frozen=True, slots=True)
 class UnitHold:
-    """A unit's place in the hold whose term contains the moment."""
+    """The hold of a unit whose term contains the moment."""
 
     hold_id: UUID
-    active: bool  # false while the hold needs review: it grants nothing and withholds the unit from everyone
+    active: bool  # false while the hold needs review: then no organization may place on the unit
     released: bool
     audience: frozenset[UUID]
 
     def serves(self, organization_id: UUID) -> bool:
-        """Whether the hold lets that organization place here as one of its audience."""
+        """Whether the organization is in the audience of the active hold, and so may place here."""
         return self.active and organization_id in self.audience
 
 
 @dataclass(frozen=True, slots=True)
 class UnitFacts:
-    """One unit at one moment. `failed` has the addresses of its failed GPUs."""
+    """One unit at one moment. `failed` has the addresses of its failed GPUs. `held` is its current hold."""
 
     unit: GpuUnit
     failed: tuple[str, ...]
@@ -34,28 +34,28 @@ class UnitFacts:
 
     @property
     def not_reservable_reason(self) -> str:
-        """Why its hardware cannot be reserved or sold, as a sentence's end; empty when it can."""
+        """Why the unit's hardware cannot be reserved or sold, as the end of a sentence; empty if it can."""
         return self.unit.explain_not_reservable(self.failed)
 
     @property
     def sellable_gpus(self) -> int:
-        """How many GPUs a buyer of this unit gets; 0 when it is not for sale, or one of them failed."""
+        """The number of GPUs for sale in this unit; 0 if it is not for sale or one of its GPUs failed."""
         return 0 if self.failed else self.unit.sellable_gpus
 
 
 def survey_units(node: Node, at: datetime) -> list[UnitFacts]:
-    """Every unit the node has or had, by address, with its hold at `at`, in one round trip."""
+    """Read every present and gone unit of the node, by address, with its hold at `at`, in one round trip."""
     units, held = ask_all(units_question(node), unit_holds_question(node, at))
     return combine_unit_facts(units, held)
 
 
 def units_question(node: Node) -> Question[list[tuple[GpuUnit, tuple[str, ...]]]]:
-    """Every unit the node has or had, by address, with the addresses of its failed GPUs."""
+    """Build the query of the node's present and gone units, by address, with their failed GPUs."""
     return Question(_units_sql(), [node.pk], _parse_units)
 
 
 def unit_holds_question(node: Node, at: datetime) -> Question[dict[UUID, UnitHold]]:
-    """For each unit of the node that is in a hold at `at`, its place in it."""
+    """Build the query of the holds in term at `at`, by unit id."""
     return Question(
         _UNIT_HOLDS,
         [node.pk, at],
@@ -69,11 +69,11 @@ def unit_holds_question(node: Node, at: datetime) -> Question[dict[UUID, UnitHol
 def combine_unit_facts(
     units: Iterable[tuple[GpuUnit, tuple[str, ...]]], held: Mapping[UUID, UnitHold]
 ) -> list[UnitFacts]:
-    """The facts of each unit, from what `units_question` and `unit_holds_question` answer."""
+    """Combine the results of `units_question` and `unit_holds_question`."""
     return [UnitFacts(unit, failed, held.get(unit.pk)) for unit, failed in units]
 
 
-# By hand: every placement waits for them under its lock.
+# Hand-written SQL instead of the ORM: every placement runs these queries while it holds the node's lock.
 _UNIT_HOLDS = """
 SELECT held.unit_id, held.hold_id, hold.topology_gen, held.released,
        ARRAY(SELECT organization_id FROM nodes_holdaudience WHERE hold_id = hold.id)

@@ -1,4 +1,4 @@
-"""GPU cards in their slots: a failure belongs to the card."""
+"""Replaced GPU cards: a failure belongs to the card and not to the slot."""
 
 import pytest
 

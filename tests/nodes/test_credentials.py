@@ -1,4 +1,4 @@
-"""Credentials of nodes' agents: issued anew, and revoked."""
+"""Reissue and revoke the credentials of nodes' agents."""
 
 from io import StringIO
 

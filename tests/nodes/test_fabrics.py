@@ -1,4 +1,4 @@
-"""InfiniBand fabrics: pools of addresses that nodes share."""
+"""InfiniBand fabrics: address pools that nodes share."""
 
 import uuid
 from typing import Any
@@ -88,7 +88,7 @@ def test_operators_set_fabrics_at_the_server(nodes: list[Node], capsys: pytest.C
     call_command("set_fabric", "ib-1", "--network", "10.40.0.0/30", "--node", str(nodes[0].pk))
     assert capsys.readouterr().out == "ib-1: 2 addresses, 2 free, 1 nodes\n"
     call_command("set_fabric", "ib-1", "--name", "Oslo")
-    # More of it leaves its name; what names a node that is not there leaves everything.
+    # Adding a network keeps the name. An unknown node id makes the command change nothing.
     call_command("set_fabric", "ib-1", "--network", "10.40.1.0/30")
     assert capsys.readouterr().out.splitlines()[-1] == "Oslo: 4 addresses, 4 free, 1 nodes"
     invented = "0198c0de-0000-7000-8000-000000000000"

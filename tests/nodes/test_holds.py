@@ -1,4 +1,4 @@
-"""What PostgreSQL itself refuses of holds, whatever a careless script tries."""
+"""Database constraints of holds, and the computed phase."""
 
 import datetime as dt
 from typing import Any
@@ -18,7 +18,7 @@ HOUR = dt.timedelta(hours=1)
 
 
 def hold(node: Any, term: DateTimeTZRange, *units: int) -> Hold:
-    """A hold written by hand, as a script would."""
+    """Create a hold without the services, as a script could."""
     made = Hold.objects.create(node=node, term=term, topology_gen=node.topology_gen)
     for unit in GpuUnit.objects.filter(node=node, address__in=[factories.address(n) for n in units]):
         HoldUnit.objects.create(

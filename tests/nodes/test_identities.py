@@ -1,4 +1,4 @@
-"""Hardware under one name: other spellings mean the same row, and PostgreSQL keeps it so."""
+"""Canonical names of hardware: every spelling finds the same row, and constraints forbid other spellings."""
 
 import importlib
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def node() -> Node:
 
 
 def report(node: Node, units: list[dict[str, Any]], **fields: Any) -> Any:
-    """Have the node's agent say over HTTP that it has those units; returns the answer."""
+    """Post an inventory report with `units` as the node's agent, and return the response."""
     node.refresh_from_db()
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {enrolment.issue_credential(actor=AGENT, node=node)}")
@@ -37,7 +37,7 @@ def report(node: Node, units: list[dict[str, Any]], **fields: Any) -> Any:
 
 
 def respelled(change: Callable[[str], str], number: int = 2) -> list[dict[str, Any]]:
-    """The reports of the first units with `change` done to every address."""
+    """Build reports of the first `number` units, with `change` applied to every address."""
     units = [factories.unit_report(n) for n in range(number)]
     for unit in units:
         unit["address"] = change(unit["address"])
@@ -88,7 +88,7 @@ def test_a_models_slug_in_capitals_is_no_new_model(node: Node) -> None:
 def test_two_units_of_one_iommu_group_are_refused_and_impossible(node: Node) -> None:
     answer = report(node, [factories.unit_report(n, iommuGroup=7) for n in range(2)])
     assert answer.status_code == 400
-    assert "units[1].iommuGroup 7 is also of unit 0000:10:00.0" in answer.json()["error"]
+    assert "units[1].iommuGroup 7 is also the group of unit 0000:10:00.0" in answer.json()["error"]
     with pytest.raises(IntegrityError, match="unit_iommu_group_once"), transaction.atomic():
         GpuUnit.objects.filter(node=node).update(iommu_group=7)
 
@@ -99,7 +99,7 @@ def test_iommu_groups_may_change_places_between_units(node: Node) -> None:
     assert answer.json() == {"topologyGen": 1, "changed": True}
     rows = GpuUnit.objects.filter(node=node).order_by("address").values_list("iommu_group", flat=True)
     assert list(rows) == [1, 0]
-    # Also from a unit that is gone to one that is new.
+    # A group can also move from a unit that is gone to a new one.
     answer = report(node, [factories.unit_report(1, iommuGroup=0), factories.unit_report(2, iommuGroup=1)])
     assert answer.json()["topologyGen"] == 2
 
@@ -107,10 +107,10 @@ def test_iommu_groups_may_change_places_between_units(node: Node) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda r: r["units"][0].update(allocClass="vfio"), "units[0].allocClass 'vfio' is no class"),
+        (lambda r: r["units"][0].update(allocClass="vfio"), "units[0].allocClass 'vfio' is not a class"),
         (
             lambda r: r["units"][0].update(address="0000:77:00.0"),
-            "units[0].address 0000:77:00.0 is none of the unit's GPUs",
+            "units[0].address 0000:77:00.0 is not a GPU of the unit",
         ),
         (
             lambda r: r["units"][1].update(address="0000:10:00"),
@@ -255,7 +255,7 @@ def test_rows_of_before_get_their_canonical_names(node: Node) -> None:
     assert "0000:31:00.0 is gone: IOMMU group 3 is of 0000:30:00.0" in generation.cause
     node.refresh_from_db()
     assert node.topology_gen == 2
-    # The next report finds its units under their names.
+    # The next report finds the units by their canonical addresses.
     units = [factories.unit_report(n) for n in range(2)]
     assert apply_inventory(node.pk, {"sequence": 99, "complete": True, "units": units}, actor=AGENT).changed
     assert factories.units(node) == [factories.address(0), factories.address(1)]

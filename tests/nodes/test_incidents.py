@@ -1,4 +1,4 @@
-"""Trouble with what agents send is visible to operators, once while it goes on, and over when it is."""
+"""Incidents of agents: opened once, visible to operators, and closed when the problem ends."""
 
 import json
 from typing import Any
@@ -78,7 +78,7 @@ def test_it_is_over_when_a_report_is_read_again(client: Client, node: Node) -> N
     ended = NodeIncident.objects.get(node=node, kind="unreadable-inventory")
     assert ended.ended_at is not None
     assert events(node, "node.incident_over")[0].after == {"incident": "unreadable-inventory"}
-    # Guest reports have one of their own.
+    # Refused guest reports have a separate incident.
     assert NodeIncident.objects.get(node=node, kind="unreadable-report").ended_at is None
     body = {"sequence": 1, "complete": True, "guests": [], "disks": []}
     assert post(client, node, "reports", body).status_code == 200

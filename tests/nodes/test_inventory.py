@@ -1,4 +1,4 @@
-"""Taking a node's account of its hardware: what is topology, what is not, and what is not believed."""
+"""Inventory reports: which changes are topology, and which reports are flagged."""
 
 import datetime as dt
 import uuid
@@ -36,12 +36,12 @@ def reports(node: Node, units: Any, **fields: Any) -> Any:
 
 
 def four(**changes: dict[str, Any]) -> list[dict[str, Any]]:
-    """Reports of units 0 to 3; `changes` are by "unit0" and so on."""
+    """Build reports of units 0 to 3. `changes` has fields to replace, by "unit0" to "unit3"."""
     return [factories.unit_report(number) | changes.get(f"unit{number}", {}) for number in range(4)]
 
 
 def gpus(*models: str, **fields: Any) -> dict[str, Any]:
-    """The GPUs of unit 0."""
+    """Build the `gpus` field of unit 0, with one GPU for each model."""
     return {
         "gpus": [
             {"address": f"0000:10:00.{n}", "model": model, "healthy": True, **fields}
@@ -154,7 +154,7 @@ def test_the_hosts_figures_and_drivers_are_not_topology(node: Node) -> None:
     taken = reports(node, 4, host={**host, "cpuModel": "EPYC"})
     assert taken.generation == 1
     assert (node.cpu_cores, node.ram_mb, node.cpu_model) == (64, 4096, "EPYC")
-    # What a report does not tell stays as it was told.
+    # Facts that a report omits keep their values.
     assert (node.disk_total_gb, node.tdx_enabled) == (16000, True)
 
 
@@ -166,7 +166,7 @@ def test_what_became_of_a_host_is_in_the_log_but_for_its_free_disk(node: Node) -
     assert event.after == {"runtime": "runc", "cpuCores": 64}
     reports(node, 4, runtime="runc", host={"cpuCores": 64, "diskFreeGb": 4})
     assert AuditEvent.objects.filter(event="node.host_changed").count() == 1
-    # One event for one object, also when its units change as well.
+    # If the units change too, one event has both changes.
     reports(node, 3, runtime="runc", host={"cpuCores": 32})
     assert AuditEvent.objects.filter(event="node.host_changed").count() == 1
     changed = AuditEvent.objects.get(event="node.topology_changed", after__generation=2)
@@ -225,7 +225,7 @@ def test_an_older_partial_or_empty_report_is_flagged_and_changes_nothing(
     assert len(kept.content["units"]) == units
     event = AuditEvent.objects.get(event="node.report_flagged")
     assert words in event.after["flagged"]
-    # An agent that repeats it is noted once.
+    # A repeated report is recorded once.
     reports(node, units, **fields, host={"cpuCores": 2})
     assert InventoryReport.objects.filter(flagged__contains=words).count() == 1
     assert AuditEvent.objects.filter(event="node.report_flagged").count() == 1
@@ -252,7 +252,7 @@ def test_a_trouble_that_lasts_is_noted_once_whatever_its_reports_are_numbered(
             said["sequence"] += number
         assert reports(node, units, **said, host={"diskFreeGb": number}).flagged
         assert noted() == (1, 1)
-    # What comes after it was over is news.
+    # The same problem after a taken report is recorded again.
     assert not reports(node, 4, sequence=200).flagged
     clock.advance(61)
     assert reports(node, units, **{"sequence": 201, **fields}).flagged

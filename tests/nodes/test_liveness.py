@@ -1,4 +1,4 @@
-"""Nodes that go silent and return, what becomes of what runs there, and what agents say of themselves."""
+"""Nodes that go offline and return: their workloads, and the level and version of their agents."""
 
 import datetime as dt
 from typing import Any
@@ -24,7 +24,7 @@ WEEK = dt.timedelta(days=7).total_seconds()
 
 
 def interrupted(world: World, clock: Any, **body: Any) -> Workload:
-    """A VM that was running on the world's node when it went silent."""
+    """Create a VM that was running on the world's node when the node went offline."""
     made = world.running(world.buyer, **body)
     clock.advance(91)
     tasks.sweep_lost_nodes()
@@ -82,7 +82,7 @@ def test_silence_is_free_though_no_task_has_noticed_it(world: World, clock: Any,
 
 def test_it_runs_again_when_its_agent_says_so_though_that_is_nothing_new(world: World, clock: Any) -> None:
     made = interrupted(world, clock)
-    world.work()  # heard of, but not a word of the guest
+    world.work()  # a heartbeat without a report of the guest
     tasks.sweep_lost_nodes()
     assert state(made)[0] == "interrupted"
     world.says()
@@ -149,10 +149,10 @@ def test_a_node_that_is_heard_from_when_the_lock_is_had_is_left_alone(
 ) -> None:
     made = world.running(world.buyer)
     clock.advance(91)
-    found = tasks.interruption.lost_node_ids()
+    found = tasks.interrupt.lost_node_ids()
     assert found == [world.node.pk]
     factories.online(world.node)
-    assert tasks.interruption.interrupt_lost(found[0]) == []
+    assert tasks.interrupt.interrupt_lost(found[0]) == []
     assert state(made)[0] == "running"
 
 
@@ -165,8 +165,8 @@ def test_a_sweep_goes_on_past_what_cannot_be_done(
         acted.append(node_id)
         raise RuntimeError("no")
 
-    monkeypatch.setattr(tasks.interruption, "lost_node_ids", lambda: [1, 2])
-    monkeypatch.setattr(tasks.interruption, "interrupt_lost", act)
+    monkeypatch.setattr(tasks.interrupt, "lost_node_ids", lambda: [1, 2])
+    monkeypatch.setattr(tasks.interrupt, "interrupt_lost", act)
     tasks.sweep_lost_nodes()
     assert acted == [1, 2]
 

@@ -1,4 +1,4 @@
-"""Of several nodes the first that nobody is changing is locked; a short wait shortens no later one."""
+"""Locking the first unlocked node of several, and limits of single lock waits."""
 
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +11,12 @@ from nodes.services.locking import first_locked_for, locked, locked_for
 from openrelay.core.rows import Reading, array, query
 from tests import factories
 
-# Those of them that no other transaction holds.
+# The nodes that no other transaction has locked.
 _FREE = "SELECT id FROM nodes_node WHERE id = ANY(%s::uuid[]) FOR NO KEY UPDATE SKIP LOCKED"
 
 
 def free(ids: Collection[UUID]) -> set[UUID]:
-    """What another transaction could lock of them now."""
+    """Return the nodes that another transaction could lock now."""
 
     def look() -> set[UUID]:
         try:
@@ -36,7 +36,7 @@ def test_the_first_that_is_free_is_locked_and_no_other() -> None:
     ids = [factories.node(org, 1).pk for _ in range(5)]
 
     def first(asked: list[UUID]) -> UUID | None:
-        """Which is locked of those; nothing else is."""
+        """Return the node that was locked, after checking that no other was."""
         try:
             with transaction.atomic():
                 before = free(ids)

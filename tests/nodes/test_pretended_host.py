@@ -1,4 +1,4 @@
-"""The pretended host as it ails: a failed GPU, silence, an old level, its removal; on a real server."""
+"""The simulated node against a real server: a failed GPU, going offline, an old level, removal."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Host:
-    """The agent of the world's node, turned by hand."""
+    """The simulated agent of the world's node, advanced step by step."""
 
     def __init__(self, server: Server, http: httpx.Client, world: World, credential: str = "") -> None:
         units = [factories.unit_report(number) for number in range(8)]
@@ -40,7 +40,7 @@ class Host:
         self.forget()
 
     def forget(self) -> None:
-        """Begin with a new agent, which knows of nothing."""
+        """Replace the agent with a new one that has no memory."""
         self.agent = SimulatedNode(
             self.entry,
             Memory(),
@@ -51,7 +51,7 @@ class Host:
         )
 
     def turn(self, times: int = 3, **behaviour: Any) -> None:
-        """Change how it behaves, and let it take some turns."""
+        """Change the agent's behaviour, then run it for some turns."""
         self.entry |= behaviour
         self.agent.configure(self.entry)
         for _ in range(times):
@@ -119,10 +119,10 @@ def test_two_with_one_credential_leave_nothing_wrong(host: Host, server: Server,
             double.turn(1)
         assert state(first)[0] == "running"
         world.terminate(world.buyer, first)
-        # One of the two says that the guest is gone, and the other still has it.
+        # One host reports that the guest is gone; the other still has it.
         double.turn(2, keepsGuests=True)
         host.turn(3)
-        # The agent that started last is heard; what the other says frees nothing.
+        # The server takes reports of the agent that started last; those of the other free nothing.
         assert set(Occupancy.objects.open().values_list("run__workload", flat=True)) == {first.pk}
         for _ in range(6):
             double.turn(1, keepsGuests=False)

@@ -1,4 +1,4 @@
-"""The order of inventory reports: epochs, sequences within one, and counts that start again."""
+"""The order of inventory reports: epochs, sequences within an epoch, and restarted sequences."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def node() -> Node:
 
 
 def says(node: Node, units: int, **fields: object) -> str:
-    """Have the agent report `units`; returns why it was flagged."""
+    """Report `units` as the agent, and return why the report was flagged."""
     return str(factories.inventory(node, units, **fields).flagged)
 
 
@@ -34,7 +34,7 @@ def test_a_late_report_of_a_past_epoch_does_not_count(node: Node) -> None:
     says(node, 4, epoch="first", sequence=10)
     says(node, 3, epoch="second", sequence=1)
     assert "earlier start" in says(node, 4, epoch="first", sequence=11)
-    assert "names no epoch" in says(node, 4, sequence=FUTURE)
+    assert "has no epoch" in says(node, 4, sequence=FUTURE)
     assert node.topology_gen == 2
 
 

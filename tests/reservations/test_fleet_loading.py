@@ -175,11 +175,11 @@ FAULTS: list[tuple[Any, str]] = [
     ),
     (
         lambda d: d["nodes"][1]["inventory"]["units"][0].update(address="0000:77:00.0"),
-        "units[0].address 0000:77:00.0 is none of the unit's GPUs",
+        "units[0].address 0000:77:00.0 is not a GPU of the unit",
     ),
     (
         lambda d: [each.update(iommuGroup=4) for each in d["nodes"][1]["inventory"]["units"]],
-        "units[1].iommuGroup 4 is also of unit 0000:10:00.0",
+        "units[1].iommuGroup 4 is also the group of unit 0000:10:00.0",
     ),
     (
         lambda d: d["nodes"][1]["inventory"].update(runtime="runc"),

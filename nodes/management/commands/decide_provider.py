@@ -1,4 +1,4 @@
-"""Decide an organization's application to become a provider."""
+"""Approve or reject an organization's application to become a provider."""
 
 from typing import Any
 
@@ -21,15 +21,15 @@ class Command(BaseCommand):
         parser.add_argument("--reason", type=text_argument, default="", help="why, for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        pending = ProviderApplication.objects.filter(
+        application = ProviderApplication.objects.filter(
             organization__slug=options["slug"], decided_at=None
         ).first()
-        if pending is None:
+        if application is None:
             raise CommandError(f"No application of {options['slug']} is pending.")
         try:
             decided = decide_application(
                 actor=OPERATOR,
-                application_id=pending.pk,
+                application_id=application.pk,
                 approve=options["decision"] == "approve",
                 reason=options["reason"],
             )

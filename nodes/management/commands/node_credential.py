@@ -1,4 +1,4 @@
-"""Issue a node's agent a new credential, or revoke those it has."""
+"""Reissue or revoke the credentials of a node's agent."""
 
 from typing import Any
 from uuid import UUID

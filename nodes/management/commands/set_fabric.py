@@ -1,4 +1,4 @@
-"""Make an InfiniBand fabric, add addresses to its pool, and say which nodes are on it."""
+"""Create an InfiniBand fabric, or add addresses and nodes to one."""
 
 from typing import Any
 
@@ -28,19 +28,22 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         slug = options["slug"]
-        named = {text: parse_id(text) for text in options["node"]}
-        there = set(
-            Node.objects.live().filter(pk__in=filter(None, named.values())).values_list("pk", flat=True)
+        ids_by_text = {text: parse_id(text) for text in options["node"]}
+        existing_ids = set(
+            Node.objects.live().filter(pk__in=filter(None, ids_by_text.values())).values_list("pk", flat=True)
         )
-        unknown = [text for text, node_id in named.items() if node_id not in there]
+        unknown = [text for text, node_id in ids_by_text.items() if node_id not in existing_ids]
         if unknown:
             raise CommandError(f"There is no node {', '.join(unknown)}. Nothing was changed.")
-        known = Fabric.objects.filter(slug=slug).values_list("name", flat=True).first()
+        current_name = Fabric.objects.filter(slug=slug).values_list("name", flat=True).first()
         try:
             fabric = set_fabric(
-                slug, name=options["name"] or known or slug, networks=options["network"], actor=OPERATOR
+                slug,
+                name=options["name"] or current_name or slug,
+                networks=options["network"],
+                actor=OPERATOR,
             )
-            for node_id in there:
+            for node_id in existing_ids:
                 set_node_fabric(node_id, fabric, actor=OPERATOR)
         except ApiError as error:
             raise CommandError(error.message) from error
