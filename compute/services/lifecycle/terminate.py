@@ -1,4 +1,4 @@
-"""Ending a workload at its user's word."""
+"""Terminate a workload for its user."""
 
 from uuid import UUID
 
@@ -10,10 +10,10 @@ from openrelay.identity.caller import Caller
 
 
 def terminate(*, caller: Caller, workload_id: UUID) -> Workload:
-    """Terminate a workload of the caller's organization, for good. One that is terminated already is left so.
+    """Terminate a workload of the caller's organization. A terminated workload stays as it is.
 
-    Its claims are given up at once; its guest is torn down by its node, and its disk deleted. Raises NotFound
-    for one that is not the caller's.
+    This call releases its claims. Its node tears down the guest and deletes the disk. Raises NotFound for a
+    workload of another organization.
     """
     workload = find(caller, workload_id)
     if workload.status == states.TERMINATED:

@@ -1,4 +1,4 @@
-"""Opening a workload's HTTP endpoint to everyone, or closing it."""
+"""Make a workload's HTTP endpoint public or private."""
 
 from uuid import UUID
 
@@ -10,9 +10,9 @@ from openrelay.identity.caller import Caller
 
 
 def set_visibility(*, caller: Caller, workload_id: UUID, public: bool) -> Workload:
-    """Let everyone reach the workload's endpoint, or only its organization's keys; as it is, it is left so.
+    """Make the workload's endpoint public, or private to its organization's keys. Idempotent.
 
-    Raises NotFound for one that is not the caller's, Conflict INVALID_STATE for one that is terminated.
+    Raises NotFound for a workload of another organization, Conflict INVALID_STATE for a terminated one.
     """
     with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
         if workload.status == states.TERMINATED:
