@@ -31,7 +31,7 @@ class WorkloadQuerySet(models.QuerySet[Any]):
     """Workloads."""
 
     def visible_to(self, caller: Caller) -> Self:
-        """Filter to the workloads of the organization that `caller` acts in. This also applies to operators."""
+        """Filter to the workloads of the caller's organization. This also applies to operators."""
         return self.filter(organization_id=caller.organization_id)
 
     def with_guest(self) -> Self:

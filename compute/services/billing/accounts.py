@@ -1,4 +1,4 @@
-"""Whether an organization may start what it is billed for."""
+"""Check whether an organization may start billed workloads."""
 
 from typing import Any
 from uuid import UUID
@@ -11,7 +11,7 @@ from openrelay.identity.caller import Caller
 
 
 def account_of(organization_id: UUID) -> Reading:
-    """How the organization stands now, for `require_means`: summed up only where it has a balance."""
+    """The query for `require_means`: account status, balance, and what was spent if a balance is set."""
     cents = spent_cents(organization_id)
     return Reading(
         f"(SELECT json_build_array({STATUS_SQL}, balance_cents,"  # noqa: S608  (constants)
@@ -22,9 +22,10 @@ def account_of(organization_id: UUID) -> Reading:
 
 
 def require_means(found: list[Any]) -> None:
-    """Refuse what would be billed, by what `account_of` found, before anybody looks for room.
+    """Refuse a billed request, by the result of `account_of`, before placement starts.
 
-    It is decided again under the lock of a node. Raises Conflict ACCOUNT_RESTRICTED or INSUFFICIENT_BALANCE.
+    Placement decides again under the lock of a node. Raises Conflict ACCOUNT_RESTRICTED or
+    INSUFFICIENT_BALANCE.
     """
     status, balance, cents = found
     _require_status(status)
@@ -33,18 +34,18 @@ def require_means(found: list[Any]) -> None:
 
 
 def require_active(caller: Caller) -> None:
-    """Refuse to start anything for an organization whose account is not active, as read with the rights.
+    """Refuse to start anything for an organization whose account is not active.
 
-    Raises Conflict ACCOUNT_RESTRICTED.
+    Uses the account status that was read with the caller's rights. Raises Conflict ACCOUNT_RESTRICTED.
     """
     _require_status(caller.account.status)
 
 
 def require_balance(caller: Caller) -> None:
-    """Refuse to start what is billed for an organization that has nothing left to spend.
+    """Refuse to start a billed workload for an organization whose balance is used up.
 
-    What it has is its balance less what it has spent; one without a balance is never refused, and costs no
-    query. Raises Conflict INSUFFICIENT_BALANCE.
+    Subtracts what the organization has spent from its balance. An organization without a balance is never
+    refused, and needs no query. Raises Conflict INSUFFICIENT_BALANCE.
     """
     balance = caller.account.balance_cents
     if balance is not None:

@@ -1,7 +1,7 @@
 """Stop the workloads of suspended, deleted and out-of-balance organizations.
 
-A suspension and a used-up balance stop workloads after a grace period; a deletion ends them at once. The sweep
-is level-triggered and goes node by node: it finds what is due, locks the node, decides again and stops.
+A suspension and a used-up balance stop workloads after a grace period; a deletion ends them at once. The
+sweep is level-triggered and goes node by node: it finds what is due, locks the node, decides again and stops.
 """
 
 import datetime as dt
@@ -54,9 +54,9 @@ def stop_due(where: Due) -> int:
     """Stop the due workloads of that organization on that node, at most `BATCH`. Returns how many.
 
     The workloads of a deleted organization are all terminated. Otherwise a workload that is not billed keeps
-    running. A deploying, running or interrupted workload is stopped and keeps its disk. A pending workload has
-    no disk yet, so it fails. On a node whose announced end has come this does nothing: the removal of the node
-    ends its workloads.
+    running. A deploying, running or interrupted workload is stopped and keeps its disk. A pending workload
+    has no disk yet, so it fails. On a node whose announced end has come this does nothing: the removal of the
+    node ends its workloads.
 
     Raises NotFound when there is no such node, NodeBusy when another transaction holds its lock.
     """

@@ -135,21 +135,22 @@ def release_claims(workload_ids: Iterable[UUID], at: datetime) -> None:
 def close(run: Run, *, by: str, at: datetime, override_reason: str = "") -> None:
     """Close the run and its occupancies. The last open run of a pod returns the pod's fabric address.
 
-    The caller holds the node's lock. `by` is `Occupancy.AGENT`, or the operator who overrides for `override_reason`.
+    The caller holds the node's lock. `by` is `Occupancy.AGENT`, or the operator who overrides for
+    `override_reason`.
     """
     Occupancy.objects.open().filter(run=run).update(
         closed_at=at, closed_by=by, override_reason=override_reason
     )
     Run.objects.filter(pk=run.pk).update(closed_at=at)
     run.closed_at = at
-    # Another open run of the pod still uses the address: an earlier run can close after a later one opened.
+    # An earlier run can close after a later one opened. The later run still uses the address.
     pod = run.workload.kind == Workload.Kind.POD
     if pod and not Run.objects.open().filter(workload=run.workload_id).exists():
         give_back([run.workload_id])
 
 
 def let_waiting_deploy(node: Node, *, actor: Actor, at: datetime) -> None:
-    """Move pending workloads whose runs wait for no other run to deploying. The caller holds the node's lock."""
+    """Move pending workloads that wait for no run to deploying. The caller holds the node's lock."""
     pending = (
         Run.objects.wanted().filter(node=node, workload__status=states.PENDING).select_related("workload")
     )

@@ -37,7 +37,7 @@ _HOLDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """When a node is to end: at a time, or after seconds. With neither, the default of the caller applies."""
+    """When a node is to end: at a time, or after seconds. Without both, a default applies."""
 
     at: datetime | None = None
     seconds: int | None = None
@@ -47,8 +47,8 @@ def set_status(*, caller: Caller, node_id: UUID, status: str) -> None:
     """Set the status of a node of the caller: `online`, `maintenance`, `draining` or `removed`. Idempotent.
 
     Maintenance accepts no new workloads. Draining also terminates every VM and pod there that is not stopped.
-    Removal also terminates stopped pods and removes the node's units; a stopped VM deploys on another node when
-    it is restarted. Online ends maintenance or draining by the owner, but not an announced end.
+    Removal also terminates stopped pods and removes the node's units; a stopped VM deploys on another node
+    when it is restarted. Online ends maintenance or draining by the owner, but not an announced end.
 
     Raises NotFound for a node of another organization, Invalid NODE_DECOMMISSIONED for a removed one.
     """
@@ -86,11 +86,12 @@ def offboard(*, caller: Caller, node_id: UUID, notice: Notice) -> None:
 def take_notice(*, caller: Caller, node_id: UUID, notice: Notice) -> Node:
     """Record a node's notice of its own end; `caller` is the node. Its workloads run until the deadline.
 
-    For an interruptible node without a deadline in its notice, the notice that it was enrolled with applies. A
-    persistent node must give a deadline 5 minutes to 7 days ahead, and its organization must have leave notices
-    enabled. A later deadline than the present one changes nothing. Returns the node after the change.
+    For an interruptible node without a deadline in its notice, the notice that it was enrolled with applies.
+    A persistent node must give a deadline 5 minutes to 7 days ahead, and its organization must have leave
+    notices enabled. A later deadline than the present one changes nothing. Returns the node after the change.
 
-    Raises Invalid for a deadline out of range and NODE_DECOMMISSIONED for a removed node, Conflict FEATURE_DISABLED.
+    Raises Invalid for a deadline out of range and NODE_DECOMMISSIONED for a removed node, Conflict
+    FEATURE_DISABLED.
     """
     with locked_for(node_id, caller) as (held, caller):
         owner.require_enrolled(held)
@@ -109,7 +110,7 @@ def due_node_ids() -> list[UUID]:
 
 
 def remove_due(node_id: UUID) -> bool:
-    """Remove a node whose announced end has come by PostgreSQL's clock. Returns whether this call removed it."""
+    """Remove a node whose announced end has come by PostgreSQL's clock. Returns whether it did."""
     try:
         with locked(node_id) as held:
             node = held.node
@@ -139,7 +140,7 @@ def _clear(held: LockedNode, *, actor: Actor) -> None:
 
 
 def _remove(held: LockedNode, *, actor: Actor) -> None:
-    """Terminate the pods and the running VMs, set the statusReason of the stopped VMs, and remove the node."""
+    """Remove the node. Terminate its workloads except stopped VMs, which get a statusReason."""
     _clear(held, actor=actor)
     stopped = Workload.objects.filter(node=held.node, status=states.STOPPED).order_by("created_at", "id")
     evict(held, list(stopped.filter(kind=Workload.Kind.POD)), reason=states.NODE_REMOVED, actor=actor)
@@ -154,12 +155,12 @@ def _remove(held: LockedNode, *, actor: Actor) -> None:
 
 
 def _for_tenants(actor: Actor) -> Actor:
-    """The actor for tenants' audit events, without its address. The node's own audit event has the address."""
+    """The actor without its address, for tenants' audit events. The node's audit event has the address."""
     return replace(actor, source_ip="")
 
 
 def _leave(held: LockedNode, deadline: datetime, *, actor: Actor) -> None:
-    """Announce the end and set the statusReason of running workloads, or remove the node when the end is now."""
+    """Announce the end and set the statusReason of running workloads. Without notice, remove the node."""
     if not owner.leave_by(held, deadline, actor=actor):
         return
     if deadline <= held.at:

@@ -69,8 +69,8 @@ def interrupt(
 ) -> None:
     """Interrupt deploying or running workloads of the locked node. They keep node, GPUs and disk.
 
-    The node went silent, or a pod lost its supervisor or job on a live node. `since` is when that happened, if
-    it is noticed late.
+    The node went silent, or a pod lost its supervisor or job on a live node. `since` is when that happened,
+    if it is noticed late.
     """
     for status in _ON_THE_NODE:
         group = [workload for workload in workloads if workload.status == status]
@@ -88,8 +88,8 @@ def overdue_ids() -> list[UUID]:
 def expire_interrupted(workload_id: UUID) -> bool:
     """End the interruption of a workload that was interrupted for seven days.
 
-    A VM is stopped and keeps its disk. A pod is terminated, and so is a VM whose node has come to its announced
-    end. The node tears down what is left of the guest when it returns.
+    A VM is stopped and keeps its disk. A pod is terminated, and so is a VM whose node has come to its
+    announced end. The node tears down what is left of the guest when it returns.
 
     Decided again under the node's lock. Returns whether this call changed the workload.
     """

@@ -39,8 +39,8 @@ def overdue_ids() -> list[UUID]:
 def report_overdue(run_id: UUID) -> bool:
     """Report, once, that the teardown of the run is overdue: its node has not confirmed it.
 
-    Returns whether this call reported it. A teardown that is confirmed, not overdue or already reported is not
-    reported.
+    Returns whether this call reported it. A teardown that is confirmed, not overdue or already reported is
+    not reported.
     """
     # Read without the lock first: this is called for every teardown, and most are confirmed in time.
     run = _overdue(clock.Now()).filter(pk=run_id).first()
