@@ -75,7 +75,7 @@ def note_balance(organization_id: str) -> None:
 @shared_task(name="compute.sweep_accounts")
 def sweep_accounts() -> None:
     """Record low and used-up balances, and stop the workloads whose grace period is over."""
-    _each(balances.untold_ids(), balances.note_balance)
+    _each(balances.organization_ids_to_notify(), balances.note_balance)
     _each(account_stops.due(), account_stops.stop_due)
 
 

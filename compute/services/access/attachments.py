@@ -59,7 +59,7 @@ def detach(*, caller: Caller, workload_id: UUID, ssh_key_id: UUID | None) -> Non
         caller, at = reread(caller)
         caller.require("compute.operate")
         workload = find(caller, workload_id)
-        _one_at_a_time(caller)
+        _lock_organization(caller)
         key = SshKey.objects.of(caller.organization_id).filter(pk=ssh_key_id).first()
         if key is None:
             raise NotFound(_NO_KEY)
@@ -81,7 +81,7 @@ def delete_key(*, caller: Caller, ssh_key_id: UUID | None) -> None:
     with transaction.atomic():
         caller, at = reread(caller)
         caller.require("sshkey.write")
-        _one_at_a_time(caller)
+        _lock_organization(caller)
         key = _locked_key(caller, ssh_key_id, to_delete=True)
         if names := blocked_names([key]).get(key.pk):
             raise Conflict(
@@ -109,7 +109,7 @@ def delete_key(*, caller: Caller, ssh_key_id: UUID | None) -> None:
         )
 
 
-def _one_at_a_time(caller: Caller) -> None:
+def _lock_organization(caller: Caller) -> None:
     """Lock the organization's row, so that concurrent removals of its keys run one after the other.
 
     Locks on the keys would not be enough. Two transactions that each delete one of a workload's two keys lock

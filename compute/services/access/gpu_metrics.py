@@ -48,7 +48,7 @@ def telemetry(workload: Workload, range_: str, at: dt.datetime) -> Telemetry:
         detail = "The GPUs are passed through to the VM; only the VM itself can read them."
     elif workload.status in (states.PENDING, states.DEPLOYING):
         reason, detail = "guest_not_started", "The pod has not started yet."
-    elif not _ran(workload, start):
+    elif not _has_run_since(workload, start):
         reason, detail = "no_session_in_range", "The pod did not run in that time."
     else:
         status, reason = "degraded", "source_unreachable"
@@ -56,7 +56,7 @@ def telemetry(workload: Workload, range_: str, at: dt.datetime) -> Telemetry:
     return Telemetry(start, at, step, status, reason, detail)
 
 
-def _ran(workload: Workload, since: dt.datetime) -> bool:
+def _has_run_since(workload: Workload, since: dt.datetime) -> bool:
     """Whether the workload ran after `since`."""
     rows = UsageSession.objects.filter(workload=workload)
     return rows.filter(Q(ended_at=None) | Q(ended_at__gt=since)).exists()

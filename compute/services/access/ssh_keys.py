@@ -73,8 +73,8 @@ def create_key(*, caller: Caller, name: str, public_key: str) -> SshKey:
     return key
 
 
-def keys_of(organization_id: UUID, ids: Sequence[str]) -> Reading:
-    """Query which of those ids are keys of the organization; `named_keys` checks the result."""
+def keys_query(organization_id: UUID, ids: Sequence[str]) -> Reading:
+    """Query which of those ids are keys of the organization; `require_known_keys` checks the result."""
     known = [pk for pk in map(parse_id, ids) if pk is not None]
     return Reading(
         "ARRAY(SELECT id FROM compute_sshkey WHERE organization_id = %s::uuid AND id = ANY(%s::uuid[]))",
@@ -82,8 +82,8 @@ def keys_of(organization_id: UUID, ids: Sequence[str]) -> Reading:
     )
 
 
-def named_keys(ids: Sequence[str], found: Collection[UUID]) -> tuple[UUID, ...]:
-    """Check that `keys_of` found every id, and return the keys' ids, each once.
+def require_known_keys(ids: Sequence[str], found: Collection[UUID]) -> tuple[UUID, ...]:
+    """Check that `keys_query` found every id, and return the keys' ids, each once.
 
     Raises Invalid (VALIDATION_ERROR) with the ids that are not keys of the organization.
     """
@@ -97,7 +97,7 @@ def named_keys(ids: Sequence[str], found: Collection[UUID]) -> tuple[UUID, ...]:
 
 
 @contextmanager
-def keys_are_there() -> Iterator[None]:
+def refuse_deleted_keys() -> Iterator[None]:
     """Wrap a transaction that attaches keys which were read before it.
 
     PostgreSQL checks the foreign key at commit. Raises Invalid (VALIDATION_ERROR) when another transaction

@@ -3,16 +3,16 @@
 from typing import Any
 from uuid import UUID
 
-from compute.services.billing.burn import FLOOR_CENTS, spent, spent_cents
+from compute.services.billing.burn import FLOOR_CENTS, spent, spent_cents_query
 from openrelay.core.errors import Conflict
 from openrelay.core.rows import Reading
 from openrelay.identity.accounts import ACTIVE, STATUS_SQL
 from openrelay.identity.caller import Caller
 
 
-def account_of(organization_id: UUID) -> Reading:
-    """The query for `require_means`: account status, balance, and what was spent if a balance is set."""
-    cents = spent_cents(organization_id)
+def account_query(organization_id: UUID) -> Reading:
+    """The query for `require_funded_account`: account status, balance, and what was spent if a balance is set."""
+    cents = spent_cents_query(organization_id)
     return Reading(
         f"(SELECT json_build_array({STATUS_SQL}, balance_cents,"  # noqa: S608  (constants)
         f" CASE WHEN balance_cents IS NOT NULL THEN {cents.sql} END)"
@@ -21,8 +21,8 @@ def account_of(organization_id: UUID) -> Reading:
     )
 
 
-def require_means(found: list[Any]) -> None:
-    """Refuse a billed request, by the result of `account_of`, before placement starts.
+def require_funded_account(found: list[Any]) -> None:
+    """Refuse a billed request, by the result of `account_query`, before placement starts.
 
     Placement decides again under the lock of a node. Raises Conflict ACCOUNT_RESTRICTED or
     INSUFFICIENT_BALANCE.

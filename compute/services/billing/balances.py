@@ -58,7 +58,7 @@ ORDER BY org.id
 """
 
 
-def untold_ids() -> list[UUID]:
+def organization_ids_to_notify() -> list[UUID]:
     """Find organizations whose stored notices differ from their balance. One query, without locks."""
     with connection.cursor() as cursor:
         cursor.execute(_CHANGING.format(spent=spent_by_sql()))

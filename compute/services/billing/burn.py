@@ -68,7 +68,7 @@ def spent_by_sql() -> str:
     return f"(SELECT {_cents()} AS cents, {rate} {billed})"
 
 
-def spent_cents(organization_id: UUID) -> Reading:
+def spent_cents_query(organization_id: UUID) -> Reading:
     """The cents of `spent` as a query, to read together with others."""
     return Reading(f"(SELECT {_cents()} {_BILLED})", (organization_id,))
 

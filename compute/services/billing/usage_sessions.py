@@ -147,7 +147,7 @@ def close_sessions(workload_ids: Collection[UUID], at: datetime, *, reason: str)
     )
 
 
-def unbilled(workloads: Sequence[Workload], at: Moment) -> set[UUID]:
+def find_unbilled_ids(workloads: Sequence[Workload], at: Moment) -> set[UUID]:
     """Find which of the workloads are not billed at `at`.
 
     The open session of a running workload decides. For any other workload, the session that would open

@@ -15,7 +15,7 @@ from django.db.models import Q, QuerySet
 from compute.domain import states
 from compute.models import Workload
 from compute.services.billing.balances import balance_of
-from compute.services.billing.usage_sessions import unbilled
+from compute.services.billing.usage_sessions import find_unbilled_ids
 from compute.services.lifecycle.claims import release_claims
 from compute.services.lifecycle.evict import evict
 from compute.services.lifecycle.transitions import move_all
@@ -32,25 +32,27 @@ _LOCK_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueStop:
     """An organization, and a node on which its workloads must be stopped or ended."""
 
     organization_id: UUID
     node_id: UUID
 
 
-def due() -> list[Due]:
+def due() -> list[DueStop]:
     """Find the organizations and nodes where workloads must be stopped or ended now. Always four queries."""
     on_nodes = Workload.objects.filter(node__isnull=False)
-    holding = list(on_nodes.filter(status__in=states.HOLDING, organization__in=_ending(Now())))
-    free = unbilled(holding, Now())
+    holding = list(
+        on_nodes.filter(status__in=states.HOLDING, organization__in=_organizations_past_grace(Now()))
+    )
+    free = find_unbilled_ids(holding, Now())
     deleted = on_nodes.active().filter(organization__deleted_at__isnull=False)
     pairs = {(workload.organization_id, workload.node_id) for workload in holding if workload.pk not in free}
     pairs |= set(deleted.order_by().values_list("organization", "node").distinct())
-    return [Due(*pair) for pair in sorted(pairs)]
+    return [DueStop(*pair) for pair in sorted(pairs)]
 
 
-def stop_due(where: Due) -> int:
+def stop_due(where: DueStop) -> int:
     """Stop the due workloads of that organization on that node, at most `BATCH`. Returns how many.
 
     The workloads of a deleted organization are all terminated. Otherwise a workload that is not billed keeps
@@ -70,7 +72,7 @@ def stop_due(where: Due) -> int:
         if held.over or reason is None:
             return 0
         workloads = list(rows.filter(status__in=states.HOLDING))
-        free = unbilled(workloads, held.at)
+        free = find_unbilled_ids(workloads, held.at)
         stopping = [workload for workload in workloads if workload.pk not in free][:BATCH]
         _stop(held, stopping, reason)
         return len(stopping)
@@ -84,7 +86,7 @@ def _stop(held: LockedNode, workloads: list[Workload], reason: str) -> None:
     release_claims([workload.pk for workload in workloads], held.at)
 
 
-def _ending(at: Moment) -> QuerySet[Organization]:
+def _organizations_past_grace(at: Moment) -> QuerySet[Organization]:
     """Organizations whose grace period, by the stored notices, is over at `at`."""
     return Organization.objects.live().filter(
         Q(suspended_at__lte=at - _minutes(settings.SUSPENSION_GRACE_MINUTES))

@@ -83,7 +83,7 @@ def _id(node: Node | UUID) -> UUID:
     return node.pk if isinstance(node, Node) else node
 
 
-def waits_for(runs: Iterable[Run]) -> dict[UUID, list[UUID]]:
+def find_awaited_runs(runs: Iterable[Run]) -> dict[UUID, list[UUID]]:
     """Find the earlier runs that each of the runs waits for. Its guest starts only after they have ended.
 
     A run waits for the earlier runs that may still be on one of its units. It also waits for the open runs of
@@ -155,6 +155,6 @@ def let_waiting_deploy(node: Node, *, actor: Actor, at: datetime) -> None:
         Run.objects.wanted().filter(node=node, workload__status=states.PENDING).select_related("workload")
     )
     runs = list(pending.order_by("created_at", "id"))
-    waits = waits_for(runs)
+    waits = find_awaited_runs(runs)
     ready = [run.workload for run in runs if run.pk not in waits]
     move_all(ready, states.DEPLOYING, reason="", actor=actor, at=at)

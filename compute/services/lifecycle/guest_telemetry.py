@@ -33,7 +33,7 @@ class GuestTelemetry(Protocol):
 _FIELDS = ("ssh_ready", "console", "disk_total_bytes", "disk_used_bytes")
 
 
-def note_guests(guests: Sequence[GuestTelemetry]) -> None:
+def store_guest_telemetry(guests: Sequence[GuestTelemetry]) -> None:
     """Store the changed values in the reports about guests of one node. Unreported values stay.
 
     At most two queries, and none when no value was reported.

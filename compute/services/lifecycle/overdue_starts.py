@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce
 from compute.domain import states
 from compute.models import Run
 from compute.querysets import RunQuerySet
-from compute.services.lifecycle.claims import waits_for
+from compute.services.lifecycle.claims import find_awaited_runs
 from nodes.services.locking import locked
 from openrelay.audit.services.record import SYSTEM, record
 from openrelay.core import clock
@@ -60,7 +60,7 @@ def report_stuck(run_id: UUID) -> bool:
                 "nodeId": str(run.node_id),
                 "since": clock.rfc3339(run.since),
                 "observed": run.observed or None,
-                "waitsFor": [str(other) for other in waits_for([run]).get(run.pk, [])],
+                "waitsFor": [str(other) for other in find_awaited_runs([run]).get(run.pk, [])],
             },
             at=held.at,
         )

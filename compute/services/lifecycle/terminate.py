@@ -5,7 +5,7 @@ from uuid import UUID
 from compute.domain import states
 from compute.models import Workload
 from compute.services.lifecycle.evict import evict
-from compute.services.lifecycle.workload_lock import find, on_its_node
+from compute.services.lifecycle.workload_lock import find, lock_workload
 from openrelay.identity.caller import Caller
 
 
@@ -18,6 +18,6 @@ def terminate(*, caller: Caller, workload_id: UUID) -> Workload:
     workload = find(caller, workload_id)
     if workload.status == states.TERMINATED:
         return workload
-    with on_its_node(caller, workload_id, "compute.delete") as (held, now, workload):
+    with lock_workload(caller, workload_id, "compute.delete") as (held, now, workload):
         evict(held, [workload], reason=states.USER_TERMINATED, actor=now.actor)
         return find(now, workload_id)

@@ -88,7 +88,9 @@ def move_all(
             workload.started_at = at
         for name, value in values.items():
             setattr(workload, name, value)
-    _account(workloads, {pk: before["status"] for pk, before in befores.items()}, target, reason, at)
+    _update_usage_sessions(
+        workloads, {pk: before["status"] for pk, before in befores.items()}, target, reason, at
+    )
     record_all(
         [
             AuditEntry(
@@ -164,7 +166,7 @@ def set_status_reason(
     )
 
 
-def _account(
+def _update_usage_sessions(
     workloads: Sequence[Workload], were: dict[Any, str], target: str, reason: str, at: datetime
 ) -> None:
     """Open a usage session for each workload that starts to run, and close those of workloads that stop."""

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from compute.domain import states
 from compute.models import Workload
-from compute.services.lifecycle.workload_lock import find, on_its_node, refuse_state
+from compute.services.lifecycle.workload_lock import find, lock_workload, refuse_state
 from openrelay.audit.services.record import record
 from openrelay.identity.caller import Caller
 
@@ -14,7 +14,7 @@ def set_visibility(*, caller: Caller, workload_id: UUID, public: bool) -> Worklo
 
     Raises NotFound for a workload of another organization, Conflict INVALID_STATE for a terminated one.
     """
-    with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
+    with lock_workload(caller, workload_id, "compute.operate") as (held, now, workload):
         if workload.status == states.TERMINATED:
             raise refuse_state(workload, "a change of visibility", "not terminated")
         if workload.public != public:

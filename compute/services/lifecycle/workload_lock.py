@@ -26,7 +26,7 @@ def find(caller: Caller, workload_id: UUID) -> Workload:
 
 
 @contextmanager
-def on_its_node(
+def lock_workload(
     caller: Caller, workload_id: UUID, action: str
 ) -> Iterator[tuple[LockedNode, Caller, Workload]]:
     """Open a transaction, lock the workload's node, then read the caller's rights and the workload again.
@@ -47,7 +47,7 @@ def on_its_node(
                 return
 
 
-def disk_is_gone(held: LockedNode, workload: Workload) -> bool:
+def has_lost_disk(held: LockedNode, workload: Workload) -> bool:
     """Whether the workload lost its disk: its node, locked here, was removed or came to its announced end."""
     return held.over or workload.status_reason == states.NODE_REMOVED
 
