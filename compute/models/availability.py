@@ -26,7 +26,7 @@ class NodeChange(models.Model):
 
 
 class NodeOffer(models.Model):
-    """What a node has of one GPU model for an organization without reservations there, when last surveyed.
+    """The GPUs of one model that a node has for an organization without reservations there, as last surveyed.
 
     `shape` is a JSON list. Nodes with the same offer have the same text. `services.fleet.node_survey` writes
     and reads it.

@@ -11,7 +11,7 @@ from openrelay.identity.caller import Caller
 
 
 def account_query(organization_id: UUID) -> Reading:
-    """The query for `require_funded_account`: account status, balance, and what was spent if a balance is set."""
+    """Query the account status, the balance and, if a balance is set, the cents spent so far."""
     cents = spent_cents_query(organization_id)
     return Reading(
         f"(SELECT json_build_array({STATUS_SQL}, balance_cents,"  # noqa: S608  (constants)

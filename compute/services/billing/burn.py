@@ -25,7 +25,7 @@ _BILLED = "FROM compute_usagesession WHERE organization_id = %s::uuid AND NOT no
 
 @dataclass(frozen=True, slots=True)
 class Burn:
-    """What a workload and its organization spend, in cents; `runway_hours` is None while nothing is spent."""
+    """The spending of a workload and its organization, in cents."""
 
     workload: Workload
     session: UsageSession | None
@@ -37,7 +37,7 @@ class Burn:
 
     @property
     def runway_hours(self) -> float | None:
-        """How many hours the balance lasts at this rate; 0 when it is used up."""
+        """How many hours the balance lasts at this rate: 0 when it is used up, None without spending."""
         if not self.org_cents_per_hour:
             return None
         return max(0.0, (self.org_available_cents - FLOOR_CENTS) / self.org_cents_per_hour)
@@ -45,7 +45,7 @@ class Burn:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What an organization has spent so far, and what it spends an hour now."""
+    """The spending of an organization so far, and its spending an hour now, in cents."""
 
     cents: int
     cents_per_hour: int

@@ -22,7 +22,7 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ListedPrice:
-    """What one GPU of a model costs an organization at a tier, in cents an hour."""
+    """The price of one GPU of a model for an organization at a tier, in cents an hour."""
 
     model: GpuModel
     tier: str
@@ -147,8 +147,8 @@ def size_rate(slug: str) -> int | None:
 def is_free(organization_id: UUID, owner_id: UUID, holds: Collection[UUID | None]) -> bool:
     """Whether a workload is free: a provider is not billed on its own node for units reserved to it.
 
-    `holds` has, for each unit of the workload, the hold that gives the right to it, or None when the unit is
-    not had by a hold.
+    `holds` has, for each unit of the workload, the hold that gives the right to it, or None when no
+    hold gives it.
     """
     return owner_id == organization_id and bool(holds) and None not in holds
 
