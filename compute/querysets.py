@@ -1,4 +1,4 @@
-"""Questions to the workloads: whose they are, what they hold, what still runs."""
+"""Querysets of compute's models: filters and annotations that several services use."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -15,11 +15,11 @@ class SshKeyQuerySet(models.QuerySet[Any]):
     """SSH keys."""
 
     def of(self, organization_id: UUID) -> Self:
-        """Keys of that organization."""
+        """Filter to the keys of that organization."""
         return self.filter(organization_id=organization_id)
 
     def with_use(self) -> Self:
-        """Annotate `attached_vm_count`: how many workloads that are not terminated each key opens."""
+        """Annotate `attached_vm_count`: the number of workloads, not terminated, with the key attached."""
         return self.annotate(
             attached_vm_count=Count(
                 "workload_rows", filter=~Q(workload_rows__workload__status=states.TERMINATED)
@@ -31,11 +31,11 @@ class WorkloadQuerySet(models.QuerySet[Any]):
     """Workloads."""
 
     def visible_to(self, caller: Caller) -> Self:
-        """Workloads of the organization that `caller` acts in. Nobody sees another's, operators included."""
+        """Filter to the workloads of the caller's organization. This also applies to operators."""
         return self.filter(organization_id=caller.organization_id)
 
     def with_guest(self) -> Self:
-        """Annotate `guest_observed`: what was last heard of the guest that each is to run; None for none."""
+        """Annotate `guest_observed`: the last observed state of the workload's wanted run, or None."""
         wanted = FilteredRelation("runs", condition=Q(runs__closed_at=None, runs__desired="running"))
         return self.annotate(wanted_run=wanted, guest_observed=F("wanted_run__observed"))
 
@@ -52,7 +52,7 @@ class WorkloadQuerySet(models.QuerySet[Any]):
         return self.filter(kind="pod")
 
     def holding(self, unit_ids: Iterable[UUID]) -> Self:
-        """Workloads with a claim on any of those units, each once, the oldest first."""
+        """Filter to workloads with a claim on any of those units, each once, the oldest first."""
         holders = (
             self.model._default_manager.filter(claims__unit_id__in=list(unit_ids)).order_by().values("pk")
         )
@@ -63,23 +63,23 @@ class RunQuerySet(models.QuerySet[Any]):
     """Runs."""
 
     def open(self) -> Self:
-        """Runs whose guest may still be there."""
+        """Runs that are not closed: the guest may still be there."""
         return self.filter(closed_at=None)
 
     def wanted(self) -> Self:
-        """Open runs that the platform wants to run."""
+        """Open runs whose desired state is running."""
         return self.open().filter(desired="running")
 
     def being_torn_down(self) -> Self:
-        """Open runs that the platform wants gone."""
+        """Open runs whose desired state is gone."""
         return self.open().filter(desired="gone")
 
     def starts_overdue(self) -> Self:
-        """Runs reported as not coming up, whose workload still deploys."""
+        """Runs whose start was reported as overdue and whose workload is still deploying."""
         return self.wanted().filter(stuck_reported_at__isnull=False, workload__status="deploying")
 
     def teardowns_overdue(self) -> Self:
-        """Runs reported as not ended, that their node still does not say ended."""
+        """Runs whose teardown was reported as overdue and that their node has not confirmed."""
         return self.being_torn_down().filter(overdue_reported_at__isnull=False)
 
 
@@ -95,7 +95,7 @@ class OccupancyQuerySet(models.QuerySet[Any]):
     """Occupancies."""
 
     def open(self) -> Self:
-        """Occupancies that nobody has closed."""
+        """Occupancies that are not closed."""
         return self.filter(closed_at=None)
 
 
@@ -103,7 +103,7 @@ class UsageSessionQuerySet(models.QuerySet[Any]):
     """Usage sessions."""
 
     def open(self) -> Self:
-        """Sessions of workloads that run now."""
+        """Sessions that have not ended."""
         return self.filter(ended_at=None)
 
 

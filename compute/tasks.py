@@ -1,4 +1,4 @@
-"""Compute's background work: each task calls one service, and may run twice or late."""
+"""Background tasks of compute. Each calls one service, and may run twice or late."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def _each(due: Iterable[T], act: Callable[[T], object]) -> None:
-    """Act on each, in a transaction of its own; one that cannot be done must not keep the rest waiting."""
+    """Act on each item in a transaction of its own. A failure is logged and does not stop the others."""
     for one in due:
         try:
             act(one)
@@ -38,44 +38,44 @@ def _each(due: Iterable[T], act: Callable[[T], object]) -> None:
 
 @shared_task(name="compute.tear_down", throws=(TryAgain,))
 def tear_down(run_id: str) -> None:
-    """See after one run that is to go; the node's agent is told of it whenever it asks for its work."""
+    """Report the teardown of one run if it is overdue. The agent reads in its work that the run is to go."""
     overdue_teardowns.report_overdue(UUID(run_id))
 
 
 @shared_task(name="compute.sweep_teardowns")
 def sweep_teardowns() -> None:
-    """Report every run whose teardown is overdue and that nobody was told of."""
+    """Report every overdue teardown that is not reported yet."""
     _each(overdue_teardowns.overdue_ids(), overdue_teardowns.report_overdue)
 
 
 @shared_task(name="compute.sweep_stuck")
 def sweep_stuck() -> None:
-    """Report every workload that does not come up and that nobody was told of."""
+    """Report every overdue start that is not reported yet."""
     _each(overdue_starts.stuck_ids(), overdue_starts.report_stuck)
 
 
 @shared_task(name="compute.sweep_lost_nodes")
 def sweep_lost_nodes() -> None:
-    """Interrupt what runs on nodes that went silent, node by node."""
+    """Interrupt the workloads of silent nodes, node by node."""
     _each(interrupt.lost_node_ids(), interrupt.interrupt_lost)
 
 
 @shared_task(name="compute.sweep_interrupted")
 def sweep_interrupted() -> None:
-    """Give up what has been interrupted for too long."""
+    """Stop or terminate workloads that have been interrupted for too long."""
     _each(interrupt.overdue_ids(), interrupt.expire_interrupted)
 
 
 @shared_task(name="compute.note_balance")
 def note_balance(organization_id: str) -> None:
-    """Tell one organization what its balance has come to."""
+    """Record whether the balance of one organization is low or used up."""
     balances.note_balance(UUID(organization_id))
 
 
 @shared_task(name="compute.sweep_accounts")
 def sweep_accounts() -> None:
-    """Tell organizations what their balances have come to, and stop what they may not have any more."""
-    _each(balances.untold_ids(), balances.note_balance)
+    """Record low and used-up balances, and stop the workloads whose grace period is over."""
+    _each(balances.organization_ids_to_notify(), balances.note_balance)
     _each(account_stops.due(), account_stops.stop_due)
 
 
@@ -99,5 +99,5 @@ def sweep_retired_nodes() -> None:
 
 @shared_task(name="compute.refresh_offers")
 def refresh_offers() -> None:
-    """Survey again what has changed in the fleet's offers, so that no request has to."""
+    """Refresh the offers of the nodes that changed, so that requests need not do it."""
     refresh.refresh()

@@ -1,4 +1,4 @@
-"""Workloads, the rights and facts they have on units, and what they cost."""
+"""Models of workloads, their claims and occupancies of units, and their prices and usage."""
 
 from compute.models.agent_report import AgentState, FlaggedReport
 from compute.models.availability import AvailabilityState, NodeChange, NodeOffer

@@ -1,4 +1,4 @@
-"""What nodes' agents say of their workloads, where it could not be taken as it was."""
+"""The last report of each node's agent, and the reports that were flagged."""
 
 from django.db import models
 
@@ -7,9 +7,9 @@ from openrelay.core.ids import new_id
 
 
 class AgentState(ReportOrder):
-    """The last report taken from a node, and what is wrong with what it says now.
+    """The last accepted report of a node's agent, and the flag of its present reports.
 
-    A row of its own, for reports that change nothing must not queue behind the node's lock.
+    It is a separate row, so that a report that changes nothing does not wait for the node's lock.
     """
 
     node = models.OneToOneField("nodes.Node", models.CASCADE, primary_key=True, related_name="agent_state")
@@ -28,9 +28,9 @@ class AgentState(ReportOrder):
 
 
 class FlaggedReport(models.Model):
-    """A report that was odd: empty, partial, out of date, or about runs that are not the node's.
+    """A flagged report: empty, partial, out of date, or about runs of another node.
 
-    Kept when a node's flag changes, so that an agent that repeats itself does not fill the table.
+    A row is stored only when the node's flag changes, so that repeated reports do not fill the table.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

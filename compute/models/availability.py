@@ -1,6 +1,6 @@
-"""What every organization is shown alike of the fleet's capacity, kept so that a reader need not survey it.
+"""Offers: a cache of the fleet's capacity that is the same for every organization.
 
-Nothing is decided by these rows: placement reads the facts. Losing them costs one survey of the fleet.
+These rows decide nothing: placement reads the facts. If they are lost, one survey of the fleet restores them.
 """
 
 from uuid import UUID
@@ -8,12 +8,12 @@ from uuid import UUID
 from django.db import models
 from django.db.models.functions import MD5
 
-# Stands in `NodeChange` for what concerns every node: the catalogue of GPU models.
+# The `node_id` of a `NodeChange` that concerns every node: a change of the catalog of GPU models.
 EVERY_NODE = UUID(int=0)
 
 
 class NodeChange(models.Model):
-    """The last transaction that changed what a node has to give. Written by triggers on the facts alone."""
+    """The last transaction that changed a node's offers. Only database triggers write it."""
 
     node_id = models.UUIDField(primary_key=True)
     xid = models.BigIntegerField(db_index=True)
@@ -26,10 +26,10 @@ class NodeChange(models.Model):
 
 
 class NodeOffer(models.Model):
-    """What a node has of one GPU model for an organization that nothing is reserved to, when last surveyed.
+    """The GPUs of one model that a node has for an organization without reservations there, as last surveyed.
 
-    `shape` is a JSON list, spelled the same for every node that gives the same; `services.fleet.node_survey`
-    makes it and reads it.
+    `shape` is a JSON list. Nodes with the same offer have the same text. `services.fleet.node_survey` writes
+    and reads it.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -42,7 +42,7 @@ class NodeOffer(models.Model):
         constraints = [models.UniqueConstraint(fields=["node_id", "gpu_model_id"], name="offer_once")]
         indexes = [
             models.Index(fields=["node_id"], condition=models.Q(online=False), name="offer_of_silent_node"),
-            # By its digest: a node of very many units has a shape too long for an index.
+            # Indexed by digest: the shape of a node with many units is too long for an index.
             models.Index("gpu_model_id", MD5("shape"), "node_id", name="offer_of_shape"),
         ]
 
@@ -51,9 +51,9 @@ class NodeOffer(models.Model):
 
 
 class AvailabilityState(models.Model):
-    """The one row about the offers as a whole: as of when, and how many nodes give each shape.
+    """The only row about all offers together: their time, and how many nodes have each shape.
 
-    `snapshot` is PostgreSQL's: a change by a transaction that is not visible in it is not in the offers yet.
+    `snapshot` is PostgreSQL's transaction snapshot. The offers lack the changes of transactions outside it.
     """
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)

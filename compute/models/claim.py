@@ -6,10 +6,10 @@ from compute.querysets import ClaimQuerySet
 
 
 class Claim(models.Model):
-    """The right of one workload, by one run, to one unit. The row exists exactly while the right is held.
+    """The right of one workload, through one run, to one unit. The row exists exactly as long as the right.
 
-    One claim a unit, by the database. Composite foreign keys keep the unit and the run on the claim's node
-    and the run with its workload.
+    A unique constraint allows one claim for each unit. Composite foreign keys ensure that unit and run are on
+    the claim's node and that the run belongs to the workload.
     """
 
     id = models.BigAutoField(primary_key=True)

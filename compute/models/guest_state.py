@@ -1,13 +1,13 @@
-"""What a guest is like inside, by its node's word: its console, whether SSH answers, how full its disk is."""
+"""The inside of a guest as its node reports it: console, SSH server, disk usage."""
 
 from django.db import models
 
 
 class GuestState(models.Model):
-    """The last that was heard of one run's inside. Nothing is decided by it, but for how much
-    room on a full disk is made by who has to go.
+    """The last report about the inside of one run's guest.
 
-    A row of its own, for what changes with every report must not queue behind the node's lock.
+    It decides only one thing: how much disk space an eviction frees on a full disk. It is a separate row, so
+    that values that change with every report do not wait for the node's lock.
     """
 
     run = models.OneToOneField("compute.Run", models.CASCADE, primary_key=True, related_name="guest_state")

@@ -7,10 +7,11 @@ from compute.querysets import OccupancyQuerySet
 
 
 class Occupancy(models.Model):
-    """A run that may be on a unit. Opened with the claim, and open after it, until somebody knows better.
+    """The fact that a run may be on a unit. It opens with the claim and may stay open after it.
 
-    Ids grow in the order of opening on one unit, for they are given under the node's lock: of two open
-    occupancies the one with the smaller id comes first, and the other's guest waits for it.
+    The agent's explicit report, or an operator's override, closes it. Ids are assigned under the node's lock,
+    so on one unit they grow in the order of opening. Of two open occupancies, the guest of the one with the
+    larger id waits for the other.
     """
 
     AGENT = "agent"

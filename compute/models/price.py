@@ -1,4 +1,4 @@
-"""What a workload costs by the hour: GPUs by model and tier, VMs without GPUs by size."""
+"""Hourly prices: GPUs by model and tier, VMs without GPUs by size."""
 
 from django.db import models
 
@@ -7,7 +7,7 @@ from openrelay.core.ids import new_id
 
 
 class GpuPrice(models.Model):
-    """The rate of one GPU of a model at a tier, in cents an hour. Without one it is not sold so."""
+    """The price of one GPU of a model at a tier. A model without a price is not sold at that tier."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     gpu_model = models.ForeignKey("nodes.GpuModel", models.CASCADE, related_name="prices")
@@ -27,7 +27,7 @@ class GpuPrice(models.Model):
 
 
 class OrgGpuPrice(models.Model):
-    """The rate that one organization pays instead. It makes nothing for sale that is not for sale to all."""
+    """An organization's own price. It overrides the list price and never makes a model sellable."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey("identity.Organization", models.CASCADE, related_name="gpu_prices")
@@ -50,7 +50,7 @@ class OrgGpuPrice(models.Model):
 
 
 class ResourceSize(models.Model):
-    """A size of VMs without GPUs, with its rate in cents an hour."""
+    """A size of VMs without GPUs, with its price in cents an hour."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     slug = models.SlugField(max_length=64, unique=True, help_text="the name that requests use")

@@ -1,4 +1,4 @@
-"""A run: one guest of a workload on one node, from its placement to the agent's word that it ended."""
+"""Runs: one guest of a workload on one node, from its placement to the report that it ended."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -8,10 +8,10 @@ from openrelay.core.ids import new_id
 
 
 class Run(models.Model):
-    """One guest. Its id is the name that the node's agent knows it by.
+    """One guest of a workload on one node. The agent knows the guest by the run's id.
 
-    `desired` is what the platform wants; `observed` is the agent's last explicit word about this very run. It
-    is open until that word says that the guest ended, or an operator overrides.
+    `desired` is what the platform wants. `observed` is the agent's last explicit report about this run. The
+    run is open until the agent reports that the guest ended, or an operator overrides.
     """
 
     class Desired(models.TextChoices):

@@ -1,4 +1,4 @@
-"""Usage sessions: from when to when a workload ran, at which rate, on whose capacity."""
+"""Usage sessions: when a workload ran, at which rate, and on whose capacity."""
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
@@ -21,10 +21,10 @@ def _span() -> Func:
 
 
 class UsageSession(models.Model):
-    """One stretch during which a workload ran. Open while `ended_at` is null; the rate is fixed at its start.
+    """One interval in which a workload ran. It is open while `ended_at` is null. Its rate never changes.
 
-    What it ran on is written down as it was at the start, so that a sale of released capacity can be shared
-    out later whatever has become of the reservation: `node_owner`, and for each unit the hold it was in.
+    The session stores the node's owner and each unit's hold at its start. The revenue of released capacity
+    can then be divided later, even if the reservation has changed.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -74,7 +74,7 @@ class UsageSession(models.Model):
 
 
 class UsageUnit(models.Model):
-    """One unit of a session, with the hold whose term it was in and whether that had released it."""
+    """One unit of a session, with its hold and whether the hold had released it, at the session's start."""
 
     id = models.BigAutoField(primary_key=True)
     session = models.ForeignKey(UsageSession, models.CASCADE, related_name="units")

@@ -1,4 +1,4 @@
-"""SSH keys: who may log in to a guest."""
+"""SSH keys: the public keys that may log in to guests."""
 
 from django.db import models
 

@@ -8,7 +8,7 @@ from openrelay.core.ids import new_id
 
 
 class VmTemplate(models.Model):
-    """One image that nodes keep as `filename`. What it suits is told by manufacturer or model by model."""
+    """One image that nodes store as `filename`. It may be limited to a manufacturer or to GPU models."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     slug = models.SlugField(max_length=64, unique=True)

@@ -1,4 +1,4 @@
-"""A workload: a VM or a pod, as it was asked for and as it is."""
+"""Workloads: VMs and pods, with what was requested and their present state."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -11,7 +11,7 @@ from openrelay.core.ids import new_id
 
 
 class Tier(models.TextChoices):
-    """How a workload is bought. A spot one may be ended by the capacity's owner without notice."""
+    """How a workload is bought. The owner of the capacity may evict a spot workload without notice."""
 
     COMMUNITY = "community"
     VERIFIED = "verified"
@@ -21,15 +21,15 @@ class Tier(models.TextChoices):
 class Workload(models.Model):
     """A VM or a pod of an organization.
 
-    `status` and `status_reason` change together, and only by the services that apply the table of states.
-    What was asked for is kept as it was asked; `guest_mem_mb` and `guest_vcpu` are what was given.
+    Only `services.lifecycle.transitions` changes `status` and `status_reason`, by the table of states. The
+    row stores the request as it was made; `guest_mem_mb` and `guest_vcpu` are what the guest got.
     """
 
     class Kind(models.TextChoices):
         VM = "vm", "VM"
         POD = "pod", "pod"
 
-    # Where a pod's volume is inside it.
+    # The path of a pod's volume inside the pod.
     VOLUME_PATH = "/workspace"
 
     class ComputeClass(models.TextChoices):
@@ -65,7 +65,7 @@ class Workload(models.Model):
     guest_vcpu = models.PositiveIntegerField(null=True, blank=True)
     guest_mem_mb = models.PositiveIntegerField(null=True, blank=True, help_text="MiB the guest got")
     requested_guest_mem_mb = models.PositiveIntegerField(null=True, blank=True, help_text="MiB asked for")
-    # Of a pod, its volume.
+    # For a pod, the size of its volume.
     disk_size_gb = models.PositiveIntegerField()
     compute_class = models.CharField(
         max_length=16, choices=ComputeClass, default=ComputeClass.NONE, blank=True, help_text="of a pod"
@@ -112,7 +112,7 @@ class Workload(models.Model):
 
     objects = WorkloadQuerySet.as_manager()
 
-    # What the query for a detail adds to a row.
+    # Annotations of `workload_detail.detail`.
     catalog_cents: int | None
     node_heard: bool
 
@@ -151,7 +151,7 @@ class Workload(models.Model):
             models.Index(fields=["organization", "node", "-created_at", "-id"], name="workload_org_node"),
             models.Index(fields=["organization", "name", "-created_at", "-id"], name="workload_org_name"),
             models.Index(fields=["node"], condition=~Q(status=states.TERMINATED), name="workload_of_node"),
-            # For the sweeps: few of all there ever were are on their way.
+            # For the sweeps: only a few of all rows are in a passing state.
             models.Index(fields=["status"], condition=Q(status__in=states.PASSING), name="workload_passing"),
         ]
 
@@ -160,7 +160,7 @@ class Workload(models.Model):
 
 
 class WorkloadSshKey(models.Model):
-    """One key that opens one workload."""
+    """One SSH key attached to one workload."""
 
     workload = models.ForeignKey(Workload, models.CASCADE, related_name="key_rows")
     ssh_key = models.ForeignKey("compute.SshKey", models.PROTECT, related_name="workload_rows")

@@ -109,7 +109,7 @@ def test_lifting_it_within_the_grace_period_stops_nothing(
     set_to(world.buyer, **better)
     later(clock, 2, world.node)
     # Nobody has noticed yet that it was lifted, and still nothing is stopped.
-    assert account_stops.stop_due(account_stops.Due(world.buyer.pk, world.node.pk)) == 0
+    assert account_stops.stop_due(account_stops.DueStop(world.buyer.pk, world.node.pk)) == 0
     tasks.sweep_accounts()
     later(clock, GRACE * 2, world.node)
     tasks.sweep_accounts()
@@ -293,15 +293,15 @@ def test_a_sweep_locks_only_who_is_to_be_told(world: World, clock: Clock) -> Non
     for org, cents in ((world.buyer, 10**6), (world.tenant, 200)):
         world.running(org)
         set_to(org, balance_cents=cents)
-    assert balances.untold_ids() == [world.tenant.pk]
+    assert balances.organization_ids_to_notify() == [world.tenant.pk]
     tasks.sweep_accounts()
-    assert balances.untold_ids() == []
+    assert balances.organization_ids_to_notify() == []
     later(clock, 3600, world.node)
-    assert balances.untold_ids() == [world.tenant.pk]
+    assert balances.organization_ids_to_notify() == [world.tenant.pk]
     tasks.sweep_accounts()
     assert [name for name, _ in told()] == ["balance.low", "balance.depleted"]
     set_to(world.tenant, balance_cents=10**6)
-    assert balances.untold_ids() == [world.tenant.pk]
+    assert balances.organization_ids_to_notify() == [world.tenant.pk]
 
 
 def test_whose_balance_is_taken_away_owes_nothing(world: World, clock: Clock) -> None:
@@ -365,7 +365,7 @@ def test_one_node_that_fails_does_not_keep_the_others_waiting(
     stuck = min(world.node.pk, second.pk)
     stop, calls = account_stops.stop_due, []
 
-    def stop_due(where: account_stops.Due) -> int:
+    def stop_due(where: account_stops.DueStop) -> int:
         calls.append(where)
         if where.node_id == stuck:
             raise RuntimeError
@@ -382,7 +382,7 @@ def test_a_sweep_costs_the_same_for_many_organizations(world: World, clock: Cloc
     def cost() -> int:
         with CaptureQueriesContext(connection) as asked:
             account_stops.due()
-            balances.untold_ids()
+            balances.organization_ids_to_notify()
         return len(asked)
 
     clock.freeze()

@@ -1,7 +1,7 @@
-"""Which SSH keys open which workload.
+"""Attach SSH keys to workloads, detach them, and delete keys.
 
-Whoever takes a key away from a workload, or deletes one, first locks the organization: so of two at once the
-second sees what the first left, and no live workload loses its last.
+Detaching or deleting a key first locks the organization's row. Two concurrent requests run one after the
+other, so no live workload loses its last key.
 """
 
 from datetime import datetime
@@ -23,17 +23,16 @@ _NO_KEY = "There is no such SSH key in your organization."
 
 
 def attached_keys(workload: Workload) -> list[tuple[SshKey, bool]]:
-    """Every key of the workload's organization, the newest first, and whether it opens the workload."""
+    """List every key of the workload's organization, newest first, and whether it is attached."""
     opening = set(WorkloadSshKey.objects.filter(workload=workload).values_list("ssh_key_id", flat=True))
     keys = SshKey.objects.of(workload.organization_id).order_by("-created_at", "-id")
     return [(key, key.pk in opening) for key in keys]
 
 
 def attach(*, caller: Caller, workload_id: UUID, ssh_key_id: UUID | None) -> None:
-    """Let a key of the organization open the workload; one that does already is left so.
+    """Attach a key of the organization to the workload. Idempotent.
 
-    Raises NotFound for a workload or key that is not the organization's, Invalid for a workload that is
-    terminated.
+    Raises NotFound for a workload or key of another organization, Invalid for a terminated workload.
     """
     with transaction.atomic():
         caller, at = reread(caller)
@@ -52,15 +51,15 @@ def attach(*, caller: Caller, workload_id: UUID, ssh_key_id: UUID | None) -> Non
 
 
 def detach(*, caller: Caller, workload_id: UUID, ssh_key_id: UUID | None) -> None:
-    """Let a key of the organization open the workload no more; one that does not is left so.
+    """Detach a key of the organization from the workload. Idempotent.
 
-    Raises NotFound for a workload or key that is not the organization's, Invalid for its only key.
+    Raises NotFound for a workload or key of another organization, Invalid for the workload's only key.
     """
     with transaction.atomic():
         caller, at = reread(caller)
         caller.require("compute.operate")
         workload = find(caller, workload_id)
-        _one_at_a_time(caller)
+        _lock_organization(caller)
         key = SshKey.objects.of(caller.organization_id).filter(pk=ssh_key_id).first()
         if key is None:
             raise NotFound(_NO_KEY)
@@ -76,13 +75,13 @@ def detach(*, caller: Caller, workload_id: UUID, ssh_key_id: UUID | None) -> Non
 def delete_key(*, caller: Caller, ssh_key_id: UUID | None) -> None:
     """Delete a key of the organization, and detach it from every workload.
 
-    Raises NotFound for one that is not the organization's; Conflict KEY_IN_USE with `blockingVms`, the names
-    of the live workloads that it alone opens.
+    Raises NotFound for a key of another organization; Conflict KEY_IN_USE with `blockingVms`, the names of
+    the live workloads that have no other key.
     """
     with transaction.atomic():
         caller, at = reread(caller)
         caller.require("sshkey.write")
-        _one_at_a_time(caller)
+        _lock_organization(caller)
         key = _locked_key(caller, ssh_key_id, to_delete=True)
         if names := blocked_names([key]).get(key.pk):
             raise Conflict(
@@ -110,9 +109,11 @@ def delete_key(*, caller: Caller, ssh_key_id: UUID | None) -> None:
         )
 
 
-def _one_at_a_time(caller: Caller) -> None:
-    """Wait for whoever else takes keys of the organization away. Locking keys would not do: two that are
-    deleted have no row in common, and each would find that the other still opens the workload.
+def _lock_organization(caller: Caller) -> None:
+    """Lock the organization's row, so that concurrent removals of its keys run one after the other.
+
+    Locks on the keys would not be enough. Two transactions that each delete one of a workload's two keys lock
+    no common row, and each would still see the other key attached.
     """
     list(Organization.objects.select_for_update(no_key=True).filter(pk=caller.organization_id).values("pk"))
 

@@ -1,4 +1,4 @@
-"""How a workload is reached from outside: its handle, its SSH command, the address of its HTTP port."""
+"""Connection information of a workload: its handle, its SSH command, the URL of its HTTP port."""
 
 import base64
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from django.conf import settings
 from compute.domain import states
 from compute.models import GuestState, Workload
 
-# Systems whose images have a user of that name to log in as.
+# Operating systems whose images have a login user of the same name.
 _USERS = frozenset({"ubuntu", "debian", "fedora", "rocky", "almalinux", "centos"})
 
 
 @dataclass(frozen=True, slots=True)
 class Ssh:
-    """How to log in, whether that should work now (`ready`, `booting` or `offline`), and why."""
+    """How to log in, the state of SSH (`ready`, `booting` or `offline`), and the reason of the state."""
 
     handle: str
     host: str
@@ -26,20 +26,20 @@ class Ssh:
 
 
 def handle(workload: Workload) -> str:
-    """The workload's name outside, fixed for its life: the user name at the SSH gateway, a label in DNS."""
+    """The workload's public name, which never changes: its user at the SSH gateway and its DNS label."""
     # The last eight bytes of the id are random.
     return base64.b32encode(workload.pk.bytes[8:]).decode().rstrip("=").lower()
 
 
 def endpoint(workload: Workload) -> str | None:
-    """The address of its HTTP port; None when it has none, or nothing routes there."""
+    """The URL of the workload's HTTP port; None without a port or without an endpoint domain."""
     if not settings.ENDPOINT_DOMAIN or workload.container_port is None:
         return None
     return f"https://{handle(workload)}.{settings.ENDPOINT_DOMAIN}"
 
 
 def ssh(workload: Workload, guest: GuestState | None, *, os_type: str = "") -> Ssh:
-    """How to log in to it; `guest` is what is known of the guest that it is to run."""
+    """Make the SSH information of the workload. `guest` is the state of its wanted run's guest."""
     name, host, port = handle(workload), settings.SSH_GATEWAY_HOST, settings.SSH_GATEWAY_PORT
     state, reason = _state(workload, guest)
     return Ssh(

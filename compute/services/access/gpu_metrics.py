@@ -1,4 +1,4 @@
-"""What can be told of a workload's GPUs over time."""
+"""Metrics of a workload's GPUs over time."""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from django.db.models import Q
 from compute.domain import states
 from compute.models import UsageSession, Workload
 
-# The ranges that can be asked for, in seconds, and the step of each.
+# For each range of the API: its length and its step, in seconds.
 RANGES = {
     "1h": (3600, 60),
     "6h": (6 * 3600, 300),
@@ -19,7 +19,7 @@ RANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """A grid in time, from `start` in steps of `step_seconds`, and why there is nothing on it."""
+    """Time steps from `start`, each of `step_seconds`, and the reason why they have no samples."""
 
     start: dt.datetime
     end: dt.datetime
@@ -30,14 +30,14 @@ class Telemetry:
 
     @property
     def points(self) -> int:
-        """How many steps the grid has."""
+        """The number of time steps."""
         return int((self.end - self.start).total_seconds()) // self.step_seconds
 
 
 def telemetry(workload: Workload, range_: str, at: dt.datetime) -> Telemetry:
-    """The metrics of a workload's GPUs over one of `RANGES` up to `at`.
+    """Make the metrics of a workload's GPUs over one of `RANGES` up to `at`.
 
-    A VM's GPUs are its own: the host that passes them through cannot read them.
+    The host cannot read GPUs that are passed through to a VM.
     """
     seconds, step = RANGES[range_]
     start, status = at - dt.timedelta(seconds=seconds), "unavailable"
@@ -48,7 +48,7 @@ def telemetry(workload: Workload, range_: str, at: dt.datetime) -> Telemetry:
         detail = "The GPUs are passed through to the VM; only the VM itself can read them."
     elif workload.status in (states.PENDING, states.DEPLOYING):
         reason, detail = "guest_not_started", "The pod has not started yet."
-    elif not _ran(workload, start):
+    elif not _has_run_since(workload, start):
         reason, detail = "no_session_in_range", "The pod did not run in that time."
     else:
         status, reason = "degraded", "source_unreachable"
@@ -56,7 +56,7 @@ def telemetry(workload: Workload, range_: str, at: dt.datetime) -> Telemetry:
     return Telemetry(start, at, step, status, reason, detail)
 
 
-def _ran(workload: Workload, since: dt.datetime) -> bool:
-    """Whether the workload ran after that."""
+def _has_run_since(workload: Workload, since: dt.datetime) -> bool:
+    """Whether the workload ran after `since`."""
     rows = UsageSession.objects.filter(workload=workload)
     return rows.filter(Q(ended_at=None) | Q(ended_at__gt=since)).exists()

@@ -1,4 +1,4 @@
-"""SSH keys of an organization: taken in canonical form, or refused."""
+"""Validate, store and find SSH keys of an organization."""
 
 import base64
 import binascii
@@ -20,7 +20,7 @@ from openrelay.core.rows import Reading, array
 from openrelay.identity.caller import Caller
 from openrelay.identity.services.callers import reread
 
-# The name in the key's first field, and how many strings follow it inside.
+# Key types, and how many strings follow the type inside the key.
 _TYPES = {
     "ssh-ed25519": 1,
     "ssh-rsa": 2,
@@ -37,8 +37,8 @@ _COMMENT_AT_MOST = 200
 def create_key(*, caller: Caller, name: str, public_key: str) -> SshKey:
     """Add a public key to the caller's organization, in its canonical form: type, base64, comment.
 
-    Raises Invalid INVALID_KEY for what is not one line of a public key, for one with options, and for RSA
-    under 2048 bits; Conflict KEY_EXISTS when the organization has that key already.
+    Raises Invalid INVALID_KEY for text that is not one line with a public key, for a key with options, and
+    for RSA keys under 2048 bits; Conflict KEY_EXISTS when the organization already has the key.
     """
     canonical, fingerprint = canonical_form(public_key)
     with transaction.atomic():
@@ -73,8 +73,8 @@ def create_key(*, caller: Caller, name: str, public_key: str) -> SshKey:
     return key
 
 
-def keys_of(organization_id: UUID, ids: Sequence[str]) -> Reading:
-    """Which of those ids are keys of the organization; `named_keys` judges the answer."""
+def keys_query(organization_id: UUID, ids: Sequence[str]) -> Reading:
+    """Query which of those ids are keys of the organization; `require_known_keys` checks the result."""
     known = [pk for pk in map(parse_id, ids) if pk is not None]
     return Reading(
         "ARRAY(SELECT id FROM compute_sshkey WHERE organization_id = %s::uuid AND id = ANY(%s::uuid[]))",
@@ -82,10 +82,10 @@ def keys_of(organization_id: UUID, ids: Sequence[str]) -> Reading:
     )
 
 
-def named_keys(ids: Sequence[str], found: Collection[UUID]) -> tuple[UUID, ...]:
-    """The keys that those ids name, each once, of what `keys_of` found.
+def require_known_keys(ids: Sequence[str], found: Collection[UUID]) -> tuple[UUID, ...]:
+    """Check that `keys_query` found every id, and return the keys' ids, each once.
 
-    Raises Invalid (VALIDATION_ERROR) naming the ids that are not keys of the organization.
+    Raises Invalid (VALIDATION_ERROR) with the ids that are not keys of the organization.
     """
     unknown = [text for text in ids if parse_id(text) not in found]
     if unknown:
@@ -97,11 +97,11 @@ def named_keys(ids: Sequence[str], found: Collection[UUID]) -> tuple[UUID, ...]:
 
 
 @contextmanager
-def keys_are_there() -> Iterator[None]:
-    """Around a transaction that attaches keys which were looked up before it.
+def refuse_deleted_keys() -> Iterator[None]:
+    """Wrap a transaction that attaches keys which were read before it.
 
-    Who deletes a key and who attaches it wait for each other at the end of theirs, where PostgreSQL compares
-    the two. Raises Invalid (VALIDATION_ERROR) when the key was deleted first.
+    PostgreSQL checks the foreign key at commit. Raises Invalid (VALIDATION_ERROR) when another transaction
+    deleted a key first.
     """
     try:
         yield
@@ -115,7 +115,7 @@ def keys_are_there() -> Iterator[None]:
 
 
 def blocked_names(keys: Sequence[SshKey]) -> dict[UUID, list[str]]:
-    """For each of the keys, the names of the live workloads that have no other. One query."""
+    """For each of the keys, find the names of the live workloads that have no other key. One query."""
     other = WorkloadSshKey.objects.filter(workload=OuterRef("workload")).exclude(pk=OuterRef("pk"))
     only = (
         WorkloadSshKey.objects.filter(~Exists(other), ssh_key__in=keys)
@@ -130,7 +130,7 @@ def blocked_names(keys: Sequence[SshKey]) -> dict[UUID, list[str]]:
 
 
 def canonical_form(text: str) -> tuple[str, str]:
-    """The key as it is stored, and its fingerprint (`SHA256:…`). Raises Invalid INVALID_KEY."""
+    """Return the key in its stored form and its fingerprint (`SHA256:…`). Raises Invalid INVALID_KEY."""
     line = text.strip()
     if "\n" in line or "\r" in line:
         raise _invalid("it has more than one line; send one key at a time")
@@ -150,7 +150,7 @@ def canonical_form(text: str) -> tuple[str, str]:
     _check(kind, parts)
     comment = " ".join(comment.split())[:_COMMENT_AT_MOST]
     digest = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
-    # Encoded anew, for the same bytes can be spelled in more than one way.
+    # Encode again: base64 has more than one spelling of the same bytes.
     return f"{kind} {base64.b64encode(blob).decode()} {comment}".rstrip(), f"SHA256:{digest}"
 
 
@@ -170,7 +170,7 @@ def _check(kind: str, parts: list[bytes]) -> None:
 
 
 def _strings(blob: bytes) -> Iterator[bytes]:
-    """The length-prefixed strings that a key consists of. Raises ValueError when it does not."""
+    """Split a key into its length-prefixed strings. Raises ValueError when a length is wrong."""
     while blob:
         size = int.from_bytes(blob[:4], "big")
         if len(blob) < 4 + size:

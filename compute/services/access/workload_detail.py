@@ -1,4 +1,4 @@
-"""All that is known of one workload."""
+"""The detail of one workload: the workload, its guest, its SSH access and its price."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -18,10 +18,11 @@ from openrelay.identity.caller import Caller
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """One workload with what is known of its guest; `healthy` while it runs as it should.
+    """One workload with the state of its guest.
 
-    `session` is what it is billed by while it runs, and `cents_per_hour` the rate of that, or else the one
-    that the next would lock. `node_heard` says whether its node is online.
+    `healthy` is true while it runs and none of its GPUs has failed. `session` is its open usage session.
+    `cents_per_hour` is the rate of that session, or the rate that the next session would lock. `node_heard`
+    says whether its node is online.
     """
 
     workload: Workload
@@ -34,7 +35,7 @@ class Detail:
 
 
 def detail(caller: Caller, workload_id: UUID) -> Detail:
-    """All that is known of the caller's workload of that id. Four queries. Raises NotFound."""
+    """Read the detail of the caller's workload in four queries. Raises NotFound."""
     workload: Workload | None = (
         Workload.objects.visible_to(caller)
         .with_guest()

@@ -20,7 +20,7 @@ from compute.services.agents.pod_recovery import lost_its_job, reason_of_a_faile
 from compute.services.lifecycle.claims import close, let_waiting_deploy, release_claims
 from compute.services.lifecycle.drain import leaving_reason
 from compute.services.lifecycle.evict import evict
-from compute.services.lifecycle.guest_telemetry import note_guests
+from compute.services.lifecycle.guest_telemetry import store_guest_telemetry
 from compute.services.lifecycle.transitions import move
 from nodes.models import Node
 from nodes.services.locking import LockedNode, locked
@@ -100,7 +100,7 @@ def take_report(*, node: Node, report: Report, actor: Actor) -> Taken:
         _flag(node, report, doubt, actor)
         return Taken(doubt, ())
     runs = _runs(node, report)
-    note_guests([guest for guest in report.guests if guest.run_id in runs])
+    store_guest_telemetry([guest for guest in report.guests if guest.run_id in runs])
     changes = any(_differs(runs[guest.run_id], guest) for guest in report.guests if guest.run_id in runs)
     if not changes and not verdict.starts_count:
         flag = _oddities(node, report, runs)

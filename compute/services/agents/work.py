@@ -6,7 +6,7 @@ from uuid import UUID
 
 from compute.models import Occupancy, Run, SshKey, Workload
 from compute.services.agents.pod_backoff import held_back
-from compute.services.lifecycle.claims import waits_for
+from compute.services.lifecycle.claims import find_awaited_runs
 from nodes.models import FabricAddress, Node
 
 
@@ -25,7 +25,7 @@ def work_for(node: Node) -> list[dict[str, Any]]:
     )
     later = held_back(runs)
     runs = [run for run in runs if run.pk not in later]
-    waits = waits_for(run for run in runs if run.desired == Run.Desired.RUNNING)
+    waits = find_awaited_runs(run for run in runs if run.desired == Run.Desired.RUNNING)
     units, keys, addresses = _units_of(runs), _keys_of(runs), _addresses_of(runs)
     return [
         {

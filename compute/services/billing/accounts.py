@@ -1,18 +1,18 @@
-"""Whether an organization may start what it is billed for."""
+"""Check whether an organization may start billed workloads."""
 
 from typing import Any
 from uuid import UUID
 
-from compute.services.billing.burn import FLOOR_CENTS, spent, spent_cents
+from compute.services.billing.burn import FLOOR_CENTS, spent, spent_cents_query
 from openrelay.core.errors import Conflict
 from openrelay.core.rows import Reading
 from openrelay.identity.accounts import ACTIVE, STATUS_SQL
 from openrelay.identity.caller import Caller
 
 
-def account_of(organization_id: UUID) -> Reading:
-    """How the organization stands now, for `require_means`: summed up only where it has a balance."""
-    cents = spent_cents(organization_id)
+def account_query(organization_id: UUID) -> Reading:
+    """Query the account status, the balance and, if a balance is set, the cents spent so far."""
+    cents = spent_cents_query(organization_id)
     return Reading(
         f"(SELECT json_build_array({STATUS_SQL}, balance_cents,"  # noqa: S608  (constants)
         f" CASE WHEN balance_cents IS NOT NULL THEN {cents.sql} END)"
@@ -21,10 +21,11 @@ def account_of(organization_id: UUID) -> Reading:
     )
 
 
-def require_means(found: list[Any]) -> None:
-    """Refuse what would be billed, by what `account_of` found, before anybody looks for room.
+def require_funded_account(found: list[Any]) -> None:
+    """Refuse a billed request, by the result of `account_query`, before placement starts.
 
-    It is decided again under the lock of a node. Raises Conflict ACCOUNT_RESTRICTED or INSUFFICIENT_BALANCE.
+    Placement decides again under the lock of a node. Raises Conflict ACCOUNT_RESTRICTED or
+    INSUFFICIENT_BALANCE.
     """
     status, balance, cents = found
     _require_status(status)
@@ -33,18 +34,18 @@ def require_means(found: list[Any]) -> None:
 
 
 def require_active(caller: Caller) -> None:
-    """Refuse to start anything for an organization whose account is not active, as read with the rights.
+    """Refuse to start anything for an organization whose account is not active.
 
-    Raises Conflict ACCOUNT_RESTRICTED.
+    Uses the account status that was read with the caller's rights. Raises Conflict ACCOUNT_RESTRICTED.
     """
     _require_status(caller.account.status)
 
 
 def require_balance(caller: Caller) -> None:
-    """Refuse to start what is billed for an organization that has nothing left to spend.
+    """Refuse to start a billed workload for an organization whose balance is used up.
 
-    What it has is its balance less what it has spent; one without a balance is never refused, and costs no
-    query. Raises Conflict INSUFFICIENT_BALANCE.
+    Subtracts what the organization has spent from its balance. An organization without a balance is never
+    refused, and needs no query. Raises Conflict INSUFFICIENT_BALANCE.
     """
     balance = caller.account.balance_cents
     if balance is not None:

@@ -1,7 +1,7 @@
-"""Telling organizations that their balance is low or used up: once each time it comes to be so.
+"""Notify organizations that their balance is low or used up, once each time that it becomes so.
 
-Each notice is a fact of the organization, with its time, and the grace period before its workloads are
-stopped begins then. So nobody is stopped who was not told before, however late the sweep runs.
+The organization's row stores the time of each notice. The grace period before its workloads are stopped
+begins at the notice, so a late sweep never stops the workloads of an organization without notice.
 """
 
 import datetime as dt
@@ -27,25 +27,25 @@ class Balance:
 
     @property
     def is_depleted(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the balance is used up."""
         return self.left_cents <= FLOOR_CENTS
 
     @property
     def is_low(self) -> bool:
-        """Whether what is left lasts for less than `BALANCE_LOW_HOURS` at this rate."""
+        """Whether the balance lasts for less than `BALANCE_LOW_HOURS` at this rate."""
         lasts_cents = self.cents_per_hour * settings.BALANCE_LOW_HOURS
         return self.is_depleted or self.left_cents - FLOOR_CENTS < lasts_cents
 
 
 def balance_of(organization: Organization) -> Balance | None:
-    """The cents that the organization has left now; None where nobody has set its balance."""
+    """Read the organization's balance now; None when no operator has set it."""
     if organization.balance_cents is None:
         return None
     by_all = spent(organization.pk)
     return Balance(organization.balance_cents - by_all.cents, by_all.cents_per_hour)
 
 
-# Of those with a balance, the organizations for which something billed runs, or which were told something.
+# Organizations with a balance that have an open billed session or an earlier notice.
 _CHANGING = """
 SELECT org.id, org.balance_low_at IS NOT NULL, org.balance_depleted_at IS NOT NULL,
        org.balance_cents - spent.cents, spent.cents_per_hour
@@ -58,8 +58,8 @@ ORDER BY org.id
 """
 
 
-def untold_ids() -> list[UUID]:
-    """Organizations that are to be told what their balance has come to. One query, without locks."""
+def organization_ids_to_notify() -> list[UUID]:
+    """Find organizations whose stored notices differ from their balance. One query, without locks."""
     with connection.cursor() as cursor:
         cursor.execute(_CHANGING.format(spent=spent_by_sql()))
         rows = cursor.fetchall()
@@ -72,11 +72,11 @@ def untold_ids() -> list[UUID]:
 
 
 def note_balance(organization_id: UUID) -> bool:
-    """Tell the organization what its balance has come to; returns whether there was something to tell.
+    """Update the organization's notices of a low or used-up balance. Returns whether they changed.
 
-    An event `balance.low` or `balance.depleted` each time it comes to be so, `balance.restored` when a
-    balance that was used up no longer is; in the organization's audit log, by the system. Decided again with
-    the organization's row locked.
+    The system writes an audit event to the organization's log: `balance.low` or `balance.depleted` when the
+    balance becomes so, `balance.restored` when a used-up balance no longer is. Decided again with the
+    organization's row locked.
     """
     with transaction.atomic():
         organization = (
@@ -115,7 +115,7 @@ def _event(
     was_low: dt.datetime | None,
     was_depleted: dt.datetime | None,
 ) -> tuple[str, dict[str, Any]]:
-    """The event that tells the change, and what it shows; no event for a low balance that is no longer."""
+    """The audit event of the change, and its values. A low balance that recovers has no event ('')."""
     shown: dict[str, Any] = {"leftCents": balance.left_cents, "centsPerHour": balance.cents_per_hour}
     if organization.balance_depleted_at is not None and was_depleted is None:
         stops_at = organization.balance_depleted_at + dt.timedelta(minutes=settings.BALANCE_GRACE_MINUTES)

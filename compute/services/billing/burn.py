@@ -1,4 +1,4 @@
-"""What a workload and its organization spend: read from usage sessions and the clock, to the microsecond."""
+"""Compute what a workload and its organization spend, from usage sessions and the clock."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,10 +13,10 @@ from openrelay.core import clock
 from openrelay.core.rows import Reading
 from openrelay.identity.models import Organization
 
-# At or below this an organization has nothing left to spend.
+# At or below this balance, in cents, the balance is used up.
 FLOOR_CENTS = 0
 
-# Cents are counted down once, over all sessions: of many short ones no second is lost.
+# Round down once, over the sum of all sessions: rounding each session would lose seconds of short ones.
 _CENTS = """
 coalesce(floor(sum(extract(epoch FROM coalesce(ended_at, {now}) - started_at) * cents_per_hour) / 3600), 0)
 """
@@ -25,7 +25,7 @@ _BILLED = "FROM compute_usagesession WHERE organization_id = %s::uuid AND NOT no
 
 @dataclass(frozen=True, slots=True)
 class Burn:
-    """The figures, in cents; `runway_hours` is None while nothing is spent."""
+    """The spending of a workload and its organization, in cents."""
 
     workload: Workload
     session: UsageSession | None
@@ -37,7 +37,7 @@ class Burn:
 
     @property
     def runway_hours(self) -> float | None:
-        """How long what is available lasts at this rate; 0 once it is used up."""
+        """How many hours the balance lasts at this rate: 0 when it is used up, None without spending."""
         if not self.org_cents_per_hour:
             return None
         return max(0.0, (self.org_available_cents - FLOOR_CENTS) / self.org_cents_per_hour)
@@ -45,14 +45,14 @@ class Burn:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What an organization has spent so far, and what it spends an hour now, in cents."""
+    """The spending of an organization so far, and its spending an hour now, in cents."""
 
     cents: int
     cents_per_hour: int
 
 
 def spent(organization_id: UUID) -> Spent:
-    """What the organization has spent, over all its usage sessions, now."""
+    """Sum what the organization has spent until now, over all its usage sessions."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {_cents()}, coalesce(sum(cents_per_hour) FILTER (WHERE ended_at IS NULL), 0) {_BILLED}",
@@ -62,14 +62,14 @@ def spent(organization_id: UUID) -> Spent:
 
 
 def spent_by_sql() -> str:
-    """A subquery with one row, the cents and cents an hour of `spent`, of the organization aliased `org`."""
+    """A subquery with the result of `spent` as one row, for the organization aliased `org`."""
     rate = "coalesce(sum(cents_per_hour) FILTER (WHERE ended_at IS NULL), 0) AS cents_per_hour"
     billed = _BILLED.replace("%s::uuid", "org.id")
     return f"(SELECT {_cents()} AS cents, {rate} {billed})"
 
 
-def spent_cents(organization_id: UUID) -> Reading:
-    """What `spent` says of the cents, to be read along with something else."""
+def spent_cents_query(organization_id: UUID) -> Reading:
+    """The cents of `spent` as a query, to read together with others."""
     return Reading(f"(SELECT {_cents()} {_BILLED})", (organization_id,))
 
 
@@ -78,10 +78,10 @@ def _cents() -> str:
 
 
 def burn(workload: Workload) -> Burn:
-    """What the workload costs and its organization spends, now. Five queries, whatever has run.
+    """Read what the workload costs and its organization spends now. Always five queries.
 
-    Without an open session the rate is the one that the next would lock. An organization whose balance
-    nobody has set has none.
+    Without an open session, the rate is the one that the next session would lock. An unset balance counts as
+    0.
     """
     at = clock.read()
     session = open_session_of(workload)
@@ -100,7 +100,7 @@ def burn(workload: Workload) -> Burn:
 
 
 def _accrued(session: UsageSession, at: datetime) -> int:
-    """Whole cents that the session has come to."""
+    """The cost of the session until `at`, in whole cents."""
     if session.non_billable:
         return 0
     microseconds = max(timedelta(), at - session.started_at) // timedelta(microseconds=1)

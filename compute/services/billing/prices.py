@@ -1,4 +1,4 @@
-"""What workloads cost by the hour."""
+"""Set and read the prices of GPUs, and compute what workloads cost an hour."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ MOST_CENTS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ListedPrice:
-    """What one GPU of a model costs an organization at a tier, in cents an hour."""
+    """The price of one GPU of a model for an organization at a tier, in cents an hour."""
 
     model: GpuModel
     tier: str
@@ -37,11 +37,11 @@ def set_price(
     cents_per_gpu_hour: int,
     organization: Organization | None = None,
 ) -> GpuPrice | OrgGpuPrice:
-    """Sell GPUs of a model at a tier ("community", "verified" or "spot") at that rate from now on; with
-    `organization`, to it alone.
+    """Set the price of a GPU model at a tier ("community", "verified" or "spot").
 
-    What runs keeps the rate it started at. The price that already stands changes nothing. Raises Invalid
-    (VALIDATION_ERROR) for a tier that there is none of, and for a price out of range.
+    With `organization`, the price applies to that organization only. Running workloads keep the rate of their
+    session. Setting the present price again changes nothing. Raises Invalid (VALIDATION_ERROR) for an unknown
+    tier and for a price out of range.
     """
     if tier not in Tier.values:
         raise Invalid(f"tier must be one of {', '.join(Tier.values)}.")
@@ -69,7 +69,7 @@ def set_price(
 
 
 def drop_org_price(*, actor: Actor, organization: Organization, gpu_model: GpuModel, tier: str) -> bool:
-    """Have the organization pay what everybody pays; returns whether that changed anything."""
+    """Delete the organization's own price, so that the list price applies. Returns whether it existed."""
     with transaction.atomic():
         at = clock.read()
         price = (
@@ -108,7 +108,7 @@ def _record(
 
 
 def rate(gpu_model_id: UUID, tier: str, organization_id: UUID | None = None) -> int | None:
-    """The cents of one GPU hour for that organization, or None where that model is not sold at that tier."""
+    """Cents of one GPU hour for that organization, or None when the model is not sold at that tier."""
     prices = GpuPrice.objects.filter(gpu_model_id=gpu_model_id, tier=tier)
     if organization_id is None:
         return prices.values_list("cents_per_gpu_hour", flat=True).first()
@@ -116,9 +116,7 @@ def rate(gpu_model_id: UUID, tier: str, organization_id: UUID | None = None) -> 
 
 
 def catalog_cents() -> Case:
-    """What an hour of a workload costs its organization by today's prices, for a query of workloads; null for
-    what is not for sale.
-    """
+    """An annotation for workloads: cents an hour at the present prices, or null for what is not sold."""
     of_it = {"gpu_model": OuterRef("gpu_model"), "tier": OuterRef("tier")}
     own = OrgGpuPrice.objects.filter(organization=OuterRef("organization"), **of_it)
     common = GpuPrice.objects.filter(**of_it)
@@ -126,14 +124,14 @@ def catalog_cents() -> Case:
     size = ResourceSize.objects.filter(slug=OuterRef("resource_size"))
     return Case(
         When(gpu_count=0, then=Subquery(size.values("cents_per_hour"))),
-        # A price of one's own is instead of everybody's, and sells nothing that is not for sale.
+        # An organization's own price overrides the list price. It never makes a model sellable.
         When(Exists(common), then=Cast(each, BigIntegerField()) * F("gpu_count")),
         output_field=BigIntegerField(),
     )
 
 
 def sold_at(tier: str, gpu_model_id: UUID | None) -> Reading:
-    """Which GPU models are sold at that tier; of `gpu_model_id` alone, when it is given."""
+    """Query which GPU models are sold at that tier; with `gpu_model_id`, whether that one is."""
     return Reading(
         "ARRAY(SELECT gpu_model_id FROM compute_gpuprice"
         " WHERE tier = %s AND gpu_model_id = coalesce(%s::uuid, gpu_model_id))",
@@ -142,21 +140,21 @@ def sold_at(tier: str, gpu_model_id: UUID | None) -> Reading:
 
 
 def size_rate(slug: str) -> int | None:
-    """The cents of an hour of a VM of that size, or None where there is no such size."""
+    """Cents of one hour of a VM of that size, or None when there is no such size."""
     return ResourceSize.objects.filter(slug=slug).values_list("cents_per_hour", flat=True).first()
 
 
 def is_free(organization_id: UUID, owner_id: UUID, holds: Collection[UUID | None]) -> bool:
-    """Whether an organization is not billed for a workload on a node of that owner: a provider on its own
-    node, under its own reservations.
+    """Whether a workload is free: a provider is not billed on its own node for units reserved to it.
 
-    `holds` has for each of the units the hold by whose audience it is had, None for one open to others too.
+    `holds` has, for each unit of the workload, the hold that gives the right to it, or None when no
+    hold gives it.
     """
     return owner_id == organization_id and bool(holds) and None not in holds
 
 
 def listed(organization_id: UUID) -> list[ListedPrice]:
-    """What each GPU model that is offered costs that organization, by model and tier, in one query."""
+    """List what each visible GPU model costs that organization, by model and tier, in one query."""
     rows = (
         GpuPrice.objects.filter(gpu_model__hidden=False)
         .select_related("gpu_model")
@@ -167,7 +165,7 @@ def listed(organization_id: UUID) -> list[ListedPrice]:
 
 
 def published() -> list[tuple[GpuModel, dict[str, int]]]:
-    """The models that have both a community and a verified rate, with their rates by tier, by name."""
+    """List the models that have a community and a verified price, with their prices by tier, by name."""
     found: dict[UUID, tuple[GpuModel, dict[str, int]]] = {}
     rows = GpuPrice.objects.filter(gpu_model__hidden=False).select_related("gpu_model")
     for row in rows.order_by("gpu_model__name", "gpu_model_id"):

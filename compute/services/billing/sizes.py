@@ -1,4 +1,4 @@
-"""The sizes that VMs without GPUs come in."""
+"""Set and delete the sizes of VMs without GPUs."""
 
 import re
 from typing import Final
@@ -15,10 +15,11 @@ _MOST: Final = 2**31 - 1
 
 
 def set_size(*, actor: Actor, slug: str, vcpu: int, ram_mb: int, cents_per_hour: int) -> ResourceSize:
-    """Offer a size of that many CPUs and MiB at that rate from now on, in place of what it was.
+    """Create or change a size: CPUs, memory in MiB, cents an hour.
 
-    VMs that have it keep what they were given, and what runs keeps its rate. What already stands changes
-    nothing. Raises Invalid (VALIDATION_ERROR) for a name that is none and for a figure out of range.
+    Existing VMs of the size keep their CPUs and memory, and running ones keep their rate. Setting the present
+    values again changes nothing. Raises Invalid (VALIDATION_ERROR) for a malformed name and for a value out
+    of range.
     """
     if not _SLUG.fullmatch(slug) or len(slug) > 64:
         raise Invalid("A size has a name of lower-case letters, digits and dashes, 64 at most.")
@@ -38,7 +39,7 @@ def set_size(*, actor: Actor, slug: str, vcpu: int, ram_mb: int, cents_per_hour:
 
 
 def drop_size(*, actor: Actor, slug: str) -> None:
-    """Offer that size no more; VMs that have it keep it and what it cost. Raises NotFound."""
+    """Delete a size. Existing VMs keep the size and its price. Raises NotFound."""
     with transaction.atomic():
         size = ResourceSize.objects.select_for_update().filter(slug=slug).first()
         if size is None:

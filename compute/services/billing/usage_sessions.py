@@ -1,7 +1,7 @@
-"""Recording from when to when workloads run, and at which rate: in the transaction that changes their state.
+"""Open and close usage sessions, in the transaction that changes the status of their workload.
 
-A session opens when a workload comes to run and closes when it no longer does, for whatever reason; while it
-is interrupted there is none. Restarting in place leaves it open.
+A session opens when a workload starts to run and closes when it stops running, for any reason. An interrupted
+workload has no open session. A restart in place leaves the session open.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -31,11 +31,10 @@ class _Place(NamedTuple):
 
 
 def open_sessions(workloads: Sequence[Workload], at: datetime) -> None:
-    """Open a session for each of the workloads, which start to run at `at`. The caller holds their node's
-    lock.
+    """Open a session for each of the workloads, which start to run at `at`.
 
-    The session keeps the rate that the organization pays at this moment. The workload's price becomes that
-    rate.
+    The caller holds their node's lock. The session keeps the rate that the organization pays at this moment.
+    The workload's price becomes that rate.
     """
     if not workloads:
         return
@@ -120,23 +119,24 @@ def _session_units(
 
 
 def _is_by_hold(claim: Claim, holds: Mapping[UUID, tuple[UUID | None, bool]]) -> bool:
-    """Whether the claim is by right of a hold that is in its term now. A hold that was cancelled since does
-    not make the session free.
+    """Whether a hold that is in its term gives the right to the claim.
+
+    A hold that was cancelled after the claim does not make the session free.
     """
     hold_id, _ = holds.get(claim.unit_id, _NOT_HELD)
     return claim.hold_id is not None and claim.hold_id == hold_id
 
 
 def close_sessions(workload_ids: Collection[UUID], at: datetime, *, reason: str) -> None:
-    """Close the open sessions of those workloads, which ceased to run by `at` for `reason`.
+    """Close the open sessions of those workloads, which stopped running by `at` for `reason`.
 
-    One whose node had gone offline, or come to its announced end, before that ended then: however late it is
-    noticed, and whoever notices, nobody pays for a node that is not there.
+    A session on a node that went offline, or came to its announced end, before `at` ends at that earlier
+    time. The organization does not pay for the time after it, even when the end is noticed late.
     """
     if not workload_ids:
         return
     node = Node.objects.filter(pk=OuterRef("node"))
-    # PostgreSQL's LEAST and GREATEST leave nulls out.
+    # PostgreSQL's LEAST and GREATEST ignore nulls.
     gone_at = Least(
         Subquery(node.values(end=F("heartbeat__seen_at") + OFFLINE_GRACE)),
         Subquery(node.values("terminate_at")),
@@ -147,9 +147,11 @@ def close_sessions(workload_ids: Collection[UUID], at: datetime, *, reason: str)
     )
 
 
-def unbilled(workloads: Sequence[Workload], at: Moment) -> set[UUID]:
-    """Which of the workloads their organization does not pay for at `at`: by the open session of one that
-    runs, by the session that would open for any other.
+def find_unbilled_ids(workloads: Sequence[Workload], at: Moment) -> set[UUID]:
+    """Find which of the workloads are not billed at `at`.
+
+    The open session of a running workload decides. For any other workload, the session that would open
+    decides.
     """
     running = [workload.pk for workload in workloads if workload.status == states.RUNNING]
     free = set(
@@ -169,16 +171,16 @@ def unbilled(workloads: Sequence[Workload], at: Moment) -> set[UUID]:
 
 
 def hourly_cents(workload: Workload) -> int | None:
-    """What an hour of the workload costs by today's prices; None where it is not for sale by them."""
+    """Cents of one hour of the workload at the present prices, or None when it is not sold."""
     if workload.gpu_count and workload.gpu_model_id is not None:
         cents = rate(workload.gpu_model_id, workload.tier, workload.organization_id)
         return None if cents is None else cents * workload.gpu_count
     cents = size_rate(workload.resource_size)
-    # A size that is sold no more costs those who have it what it did.
+    # A workload of a deleted size keeps its price.
     return workload.price_per_hour_cents if cents is None else cents
 
 
 def open_session_of(workload: Workload) -> UsageSession | None:
-    """The session that the workload accrues to now, if it runs."""
+    """Read the open session of the workload, if it has one."""
     session: UsageSession | None = UsageSession.objects.open().filter(workload=workload).first()
     return session

@@ -1,7 +1,7 @@
-"""Stopping what runs for organizations that may not have it any more: their account was suspended, or their
-balance is used up, for longer than the grace period; or they were deleted.
+"""Stop the workloads of suspended, deleted and out-of-balance organizations.
 
-Level-triggered, node by node: find what is due, lock the node, decide again, stop.
+A suspension and a used-up balance stop workloads after a grace period; a deletion ends them at once. The
+sweep is level-triggered and goes node by node: it finds what is due, locks the node, decides again and stops.
 """
 
 import datetime as dt
@@ -15,7 +15,7 @@ from django.db.models import Q, QuerySet
 from compute.domain import states
 from compute.models import Workload
 from compute.services.billing.balances import balance_of
-from compute.services.billing.usage_sessions import unbilled
+from compute.services.billing.usage_sessions import find_unbilled_ids
 from compute.services.lifecycle.claims import release_claims
 from compute.services.lifecycle.evict import evict
 from compute.services.lifecycle.transitions import move_all
@@ -25,39 +25,42 @@ from openrelay.audit.services.record import SYSTEM
 from openrelay.core.clock import Now
 from openrelay.identity.models import Organization
 
-# Of one organization on one node, in one transaction.
+# The most workloads of one organization on one node that one transaction stops.
 BATCH: Final = 100
-# How long the lock of a node is waited for; the next sweep tries a busy one again.
+# How long the sweep waits for the lock of a node. The next sweep tries a busy node again.
 _LOCK_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """An organization and a node on which workloads of it have to be stopped or ended."""
+class DueStop:
+    """An organization, and a node on which its workloads must be stopped or ended."""
 
     organization_id: UUID
     node_id: UUID
 
 
-def due() -> list[Due]:
-    """Where workloads have to be stopped or ended now. Four queries, whatever there is."""
+def due() -> list[DueStop]:
+    """Find the organizations and nodes where workloads must be stopped or ended now. Always four queries."""
     on_nodes = Workload.objects.filter(node__isnull=False)
-    holding = list(on_nodes.filter(status__in=states.HOLDING, organization__in=_ending(Now())))
-    free = unbilled(holding, Now())
+    holding = list(
+        on_nodes.filter(status__in=states.HOLDING, organization__in=_organizations_past_grace(Now()))
+    )
+    free = find_unbilled_ids(holding, Now())
     deleted = on_nodes.active().filter(organization__deleted_at__isnull=False)
     pairs = {(workload.organization_id, workload.node_id) for workload in holding if workload.pk not in free}
     pairs |= set(deleted.order_by().values_list("organization", "node").distinct())
-    return [Due(*pair) for pair in sorted(pairs)]
+    return [DueStop(*pair) for pair in sorted(pairs)]
 
 
-def stop_due(where: Due) -> int:
-    """Stop what has to be stopped of that organization on that node, `BATCH` at most; returns how many.
+def stop_due(where: DueStop) -> int:
+    """Stop the due workloads of that organization on that node, at most `BATCH`. Returns how many.
 
-    A workload that is not billed runs on, unless its organization was deleted: then everything ends. What
-    deploys, runs or is interrupted is stopped and keeps its disk; what waits for its units, and so has none,
-    fails. Whatever is on a node that has come to its announced end goes with its node.
+    The workloads of a deleted organization are all terminated. Otherwise a workload that is not billed keeps
+    running. A deploying, running or interrupted workload is stopped and keeps its disk. A pending workload
+    has no disk yet, so it fails. On a node whose announced end has come this does nothing: the removal of the
+    node ends its workloads.
 
-    Raises NotFound when there is no such node, NodeBusy when others hold its lock.
+    Raises NotFound when there is no such node, NodeBusy when another transaction holds its lock.
     """
     with locked(where.node_id, seconds=_LOCK_SECONDS) as held:
         organization = Organization.objects.get(pk=where.organization_id)
@@ -69,7 +72,7 @@ def stop_due(where: Due) -> int:
         if held.is_removed or reason is None:
             return 0
         workloads = list(rows.filter(status__in=states.HOLDING))
-        free = unbilled(workloads, held.at)
+        free = find_unbilled_ids(workloads, held.at)
         stopping = [workload for workload in workloads if workload.pk not in free][:BATCH]
         _stop(held, stopping, reason)
         return len(stopping)
@@ -83,8 +86,8 @@ def _stop(held: LockedNode, workloads: list[Workload], reason: str) -> None:
     release_claims([workload.pk for workload in workloads], held.at)
 
 
-def _ending(at: Moment) -> QuerySet[Organization]:
-    """Organizations whose workloads are to be stopped at `at`, as far as was noted."""
+def _organizations_past_grace(at: Moment) -> QuerySet[Organization]:
+    """Organizations whose grace period, by the stored notices, is over at `at`."""
     return Organization.objects.live().filter(
         Q(suspended_at__lte=at - _minutes(settings.SUSPENSION_GRACE_MINUTES))
         | Q(balance_depleted_at__lte=at - _minutes(settings.BALANCE_GRACE_MINUTES))
@@ -92,7 +95,7 @@ def _ending(at: Moment) -> QuerySet[Organization]:
 
 
 def _reason(organization: Organization, at: dt.datetime) -> str | None:
-    """Why the organization's workloads are stopped at `at`; None when they are not, or not any more."""
+    """The statusReason with which the organization's workloads stop at `at`; None when they do not stop."""
     suspended_at, depleted_at = organization.suspended_at, organization.balance_depleted_at
     if suspended_at is not None and suspended_at <= at - _minutes(settings.SUSPENSION_GRACE_MINUTES):
         return states.ACCOUNT_SUSPENDED

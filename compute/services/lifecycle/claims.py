@@ -1,4 +1,4 @@
-"""Rights and facts on units: who claims them, which runs may still be on them, who waits for whom."""
+"""Claims and occupancies of units: read, release and close them, and find which runs wait for which."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from openrelay.core.rows import Question, ask
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
-    """One unit that is claimed, and by whom."""
+    """One claimed unit, and the workload that claims it."""
 
     unit_id: UUID
     address: str
@@ -25,12 +25,12 @@ class ClaimFacts:
     organization_id: UUID
     tier: str
     status: str
-    created_at: datetime  # the workload's
+    created_at: datetime  # of the workload
 
 
 @dataclass(frozen=True, slots=True)
 class OccupancyFacts:
-    """One unit that a run may be on. `claimed` says whether that run still has the right to it."""
+    """One unit that a run may be on. `claimed` says whether that run still has the claim on it."""
 
     unit_id: UUID
     run_id: UUID
@@ -39,17 +39,17 @@ class OccupancyFacts:
 
 
 def claims_on(node: Node | UUID) -> list[ClaimFacts]:
-    """Every claim on the node's units, by address, in one query."""
+    """Read every claim on the node's units, ordered by unit address, in one query."""
     return ask(claims_of(node))
 
 
 def claims_of(node: Node | UUID) -> Question[list[ClaimFacts]]:
-    """What `claims_on` asks."""
+    """The query of `claims_on`, to run together with others."""
     return Question(_CLAIMS, [_id(node)], lambda rows: [ClaimFacts(*row) for row in rows])
 
 
 def occupancies_on(node: Node | UUID) -> list[OccupancyFacts]:
-    """Every open occupancy of the node's units, the earliest of a unit first, in one query.
+    """Read every open occupancy of the node's units, the earliest of a unit first, in one query.
 
     A unit with an open occupancy and no claim is draining.
     """
@@ -57,11 +57,11 @@ def occupancies_on(node: Node | UUID) -> list[OccupancyFacts]:
 
 
 def occupancies_of(node: Node | UUID) -> Question[list[OccupancyFacts]]:
-    """What `occupancies_on` asks."""
+    """The query of `occupancies_on`, to run together with others."""
     return Question(_OCCUPANCIES, [_id(node)], lambda rows: [OccupancyFacts(*row) for row in rows])
 
 
-# By hand: who lists a node's units asks for them in one message with the units.
+# Written as SQL: the listing of a node's units sends these queries in one message with its own.
 _CLAIMS = """
 SELECT claim.unit_id, unit.address, vm.id, vm.organization_id, vm.tier, vm.status, vm.created_at
 FROM compute_claim claim
@@ -83,11 +83,13 @@ def _id(node: Node | UUID) -> UUID:
     return node.pk if isinstance(node, Node) else node
 
 
-def waits_for(runs: Iterable[Run]) -> dict[UUID, list[UUID]]:
-    """For each of the runs, the earlier runs that may still be on one of its units, and those of its own
-    workload on the same node, which may still have the disk; a guest starts after them.
+def find_awaited_runs(runs: Iterable[Run]) -> dict[UUID, list[UUID]]:
+    """Find the earlier runs that each of the runs waits for. Its guest starts only after they have ended.
 
-    One query, or two when one of the workloads ran before. Runs that wait for nothing are left out.
+    A run waits for the earlier runs that may still be on one of its units. It also waits for the open runs of
+    its own workload on the same node, which may still use the disk.
+
+    The result omits runs that wait for nothing. One query, or two when one of the workloads ran before.
     """
     all_runs = list(runs)
     ids = {run.pk for run in all_runs}
@@ -117,10 +119,10 @@ def waits_for(runs: Iterable[Run]) -> dict[UUID, list[UUID]]:
 
 
 def release_claims(workload_ids: Iterable[UUID], at: datetime) -> None:
-    """End the right of those workloads to their units, under the lock of their node, and have their guests
-    torn down.
+    """Delete the claims of those workloads and request the teardown of their guests.
 
-    What a guest may still be on stays occupied until the agent, or an operator, says otherwise.
+    The caller holds the lock of their node. The units stay occupied until the agent reports that the guest is
+    gone, or an operator overrides.
     """
     ids = list(workload_ids)
     Claim.objects.filter(workload_id__in=ids).delete()
@@ -131,28 +133,28 @@ def release_claims(workload_ids: Iterable[UUID], at: datetime) -> None:
 
 
 def close(run: Run, *, by: str, at: datetime, override_reason: str = "") -> None:
-    """Note that the run is on none of its units any more, under the node's lock; a pod's last open run gives
-    its address back.
+    """Close the run and its occupancies. The last open run of a pod returns the pod's fabric address.
 
-    `by` is `Occupancy.AGENT`, or the operator who overrides for `override_reason`.
+    The caller holds the node's lock. `by` is `Occupancy.AGENT`, or the operator who overrides for
+    `override_reason`.
     """
     Occupancy.objects.open().filter(run=run).update(
         closed_at=at, closed_by=by, override_reason=override_reason
     )
     Run.objects.filter(pk=run.pk).update(closed_at=at)
     run.closed_at = at
-    # Not the address of a later run, where an earlier one had turned up again.
+    # An earlier run can close after a later one opened. The later run still uses the address.
     pod = run.workload.kind == Workload.Kind.POD
     if pod and not Run.objects.open().filter(workload=run.workload_id).exists():
         release_addresses([run.workload_id])
 
 
 def let_waiting_deploy(node: Node, *, actor: Actor, at: datetime) -> None:
-    """Bring pending workloads whose units nobody else is on any more to deploying, under the node's lock."""
+    """Move pending workloads that wait for no run to deploying. The caller holds the node's lock."""
     pending = (
         Run.objects.wanted().filter(node=node, workload__status=states.PENDING).select_related("workload")
     )
     runs = list(pending.order_by("created_at", "id"))
-    waits = waits_for(runs)
+    waits = find_awaited_runs(runs)
     ready = [run.workload for run in runs if run.pk not in waits]
     move_all(ready, states.DEPLOYING, reason="", actor=actor, at=at)

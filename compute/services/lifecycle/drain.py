@@ -21,11 +21,11 @@ from openrelay.core.errors import Conflict, Invalid, NotFound
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Organization
 
-# An interruptible node's end is at most so far ahead.
+# The longest notice of an interruptible node.
 MOST_NOTICE: Final = dt.timedelta(hours=24)
-# A persistent node's own notice, at least and at most.
+# The shortest and the longest notice that a persistent node gives itself.
 LEAVE_FROM, LEAVE_TO = dt.timedelta(minutes=5), dt.timedelta(days=7)
-# A removal that is due within this is queued for its very moment; the sweep finds every other.
+# A removal that is due within this time is queued for its exact time. The sweep finds the others.
 _SOON: Final = dt.timedelta(seconds=120)
 
 _HOLDS: Final = {
@@ -37,20 +37,20 @@ _HOLDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """When a node is to end: at a time, in so many seconds, or (neither) by what goes without saying."""
+    """When a node is to end: at a time, or after seconds. Without both, a default applies."""
 
     at: datetime | None = None
     seconds: int | None = None
 
 
 def set_status(*, caller: Caller, node_id: UUID, status: str) -> None:
-    """Set what the owner wants of a node of theirs: `online`, `maintenance`, `draining` or `removed`.
+    """Set the status of a node of the caller: `online`, `maintenance`, `draining` or `removed`. Idempotent.
 
-    Maintenance keeps new work away. Draining also terminates every VM and pod there that is not stopped.
-    Removing ends stopped pods too, and the node's units leave; its stopped VMs deploy afresh elsewhere when
-    they are restarted. Online lifts the owner's hold, not an announced end. Safe to repeat.
+    Maintenance accepts no new workloads. Draining also terminates every VM and pod there that is not stopped.
+    Removal also terminates stopped pods and removes the node's units; a stopped VM deploys on another node
+    when it is restarted. Online ends maintenance or draining by the owner, but not an announced end.
 
-    Raises NotFound for a node that is not the caller's, Invalid NODE_DECOMMISSIONED for a removed one.
+    Raises NotFound for a node of another organization, Invalid NODE_DECOMMISSIONED for a removed one.
     """
     with locked_for(node_id, caller) as (held, caller):
         _require_owner(held, caller)
@@ -64,12 +64,12 @@ def set_status(*, caller: Caller, node_id: UUID, status: str) -> None:
 
 
 def offboard(*, caller: Caller, node_id: UUID, notice: Notice) -> None:
-    """Have an interruptible node of the caller's removed at the deadline; without one, now.
+    """Remove an interruptible node of the caller at the deadline; without a deadline, now.
 
-    It takes no new work from now on; what runs there runs until the deadline. A deadline only ever moves
-    earlier.
+    The node accepts no new workloads from now on. Its workloads run until the deadline. A later deadline than
+    the present one changes nothing.
 
-    Raises NotFound for a node that is not the caller's, Invalid for a notice of more than 24 hours and
+    Raises NotFound for a node of another organization, Invalid for a notice of more than 24 hours and
     NODE_DECOMMISSIONED for a removed node, Conflict for a persistent one.
     """
     with locked_for(node_id, caller) as (held, caller):
@@ -84,13 +84,14 @@ def offboard(*, caller: Caller, node_id: UUID, notice: Notice) -> None:
 
 
 def take_notice(*, caller: Caller, node_id: UUID, notice: Notice) -> Node:
-    """Take a node's own word that it will end; `caller` is the node. What runs there runs until then.
+    """Record a node's notice of its own end; `caller` is the node. Its workloads run until the deadline.
 
-    An interruptible node that names no deadline gives the notice that it was enrolled with. A persistent one
-    has to name a deadline five minutes to seven days ahead, and its organization to have leave notices
-    enabled. A deadline only ever moves earlier. Returns the node as it is then.
+    For an interruptible node without a deadline in its notice, the notice that it was enrolled with applies.
+    A persistent node must give a deadline 5 minutes to 7 days ahead, and its organization must have leave
+    notices enabled. A later deadline than the present one changes nothing. Returns the node after the change.
 
-    Raises Invalid for another deadline and NODE_DECOMMISSIONED for a removed node, Conflict FEATURE_DISABLED.
+    Raises Invalid for a deadline out of range and NODE_DECOMMISSIONED for a removed node, Conflict
+    FEATURE_DISABLED.
     """
     with locked_for(node_id, caller) as (held, caller):
         owner.require_enrolled(held)
@@ -104,12 +105,12 @@ def take_notice(*, caller: Caller, node_id: UUID, notice: Notice) -> Node:
 
 
 def due_node_ids() -> list[UUID]:
-    """Nodes whose announced end has come and that were not removed yet, the longest overdue first."""
+    """Find nodes that are not removed although their announced end has come, the longest overdue first."""
     return list(Node.objects.leaving(Now()).order_by("terminate_at", "id").values_list("pk", flat=True))
 
 
 def remove_due(node_id: UUID) -> bool:
-    """Remove a node whose announced end has come by the database's clock; returns whether this call did."""
+    """Remove a node whose announced end has come by PostgreSQL's clock. Returns whether it did."""
     try:
         with locked(node_id) as held:
             node = held.node
@@ -122,7 +123,7 @@ def remove_due(node_id: UUID) -> bool:
 
 
 def leaving_reason(node: Node) -> str:
-    """The statusReason of what runs on a node that announced its end; empty on any other."""
+    """The statusReason of running workloads on a node with an announced end; empty for other nodes."""
     return f"{states.NODE_LEAVING}{rfc3339(node.terminate_at)}" if node.terminate_at else ""
 
 
@@ -139,7 +140,7 @@ def _clear(held: LockedNode, *, actor: Actor) -> None:
 
 
 def _remove(held: LockedNode, *, actor: Actor) -> None:
-    """Clear the node, end its stopped pods, tell its stopped VMs, and take it out."""
+    """Remove the node. Terminate its workloads except stopped VMs, which get a statusReason."""
     _clear(held, actor=actor)
     stopped = Workload.objects.filter(node=held.node, status=states.STOPPED).order_by("created_at", "id")
     evict(held, list(stopped.filter(kind=Workload.Kind.POD)), reason=states.NODE_REMOVED, actor=actor)
@@ -154,12 +155,12 @@ def _remove(held: LockedNode, *, actor: Actor) -> None:
 
 
 def _for_tenants(actor: Actor) -> Actor:
-    """The actor as tenants' logs name it: not from which address it called, which the node's own log has."""
+    """The actor without its address, for tenants' audit events. The node's audit event has the address."""
     return replace(actor, source_ip="")
 
 
 def _leave(held: LockedNode, deadline: datetime, *, actor: Actor) -> None:
-    """Announce the end and tell what runs there, or remove the node when it is now."""
+    """Announce the end and set the statusReason of running workloads. Without notice, remove the node."""
     if not owner.announce_removal(held, deadline, actor=actor):
         return
     if deadline <= held.at:
@@ -177,7 +178,7 @@ def _leave(held: LockedNode, deadline: datetime, *, actor: Actor) -> None:
 
 
 def _short_notice(notice: Notice, *, default: int, at: datetime) -> datetime:
-    """The end that an interruptible node's notice names; what is past is now."""
+    """The deadline in an interruptible node's notice. A time in the past means now."""
     if notice.at is not None:
         deadline = max(notice.at, at)
     else:
@@ -191,7 +192,7 @@ def _short_notice(notice: Notice, *, default: int, at: datetime) -> datetime:
 
 
 def _leave_notice(held: LockedNode, notice: Notice) -> datetime:
-    """The end that a persistent node's own notice names."""
+    """The deadline in a persistent node's own notice."""
     enabled = Organization.objects.filter(pk=held.node.organization_id, leave_notices_enabled=True)
     if not enabled.exists():
         raise Conflict(

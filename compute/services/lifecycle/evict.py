@@ -14,14 +14,14 @@ from openrelay.audit.services.record import Actor
 def evict(
     locked: LockedNode, workloads: Sequence[Workload], *, reason: str, actor: Actor, note: str = ""
 ) -> list[Workload]:
-    """Terminate those of `workloads` that are on the locked node and not terminated yet, for good.
+    """Terminate those of `workloads` that are on the locked node and not terminated yet.
 
-    `reason` becomes their statusReason, `note` is what the caller gave as the reason and goes to the audit
-    log. Each gives up its claims at once and has its guest torn down; its units stay occupied until the
-    node's agent confirms. One audit event each, `vm.terminated`, in the log of the workload's organization;
-    unless its own user ended it, that does not tell from which address, which is in the log of whoever did.
+    `reason` becomes their statusReason. `note` is the reason that the caller gave; it goes to the audit log.
+    This call releases their claims and requests the teardown of their guests. The units stay occupied until
+    the node's agent confirms. Each workload gets one audit event, `vm.terminated`, in the log of its
+    organization. That event has the actor's address only when the workload's user terminated it.
 
-    Returns the workloads that this call terminated, the oldest first. One that is already gone is left out.
+    Returns the workloads that this call terminated, the oldest first.
     """
     live = list(
         Workload.objects.active()

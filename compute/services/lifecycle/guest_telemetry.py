@@ -1,4 +1,4 @@
-"""What guests are like inside, as their nodes tell: consoles, SSH, disks."""
+"""Store and read what nodes report about the inside of guests: console, SSH server, disk."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -11,12 +11,12 @@ from compute.models import GuestState, Run, Workload
 from nodes.models import Node
 from openrelay.core.clock import Now
 
-# Characters of a console's tail that are kept of each run.
+# How many characters of the end of each run's console are stored.
 CONSOLE_AT_MOST = 65_536
 
 
 class GuestTelemetry(Protocol):
-    """What a report says of one guest; None is what it does not say."""
+    """The part of a report about one guest. None means that the report does not say."""
 
     @property
     def run_id(self) -> UUID: ...
@@ -33,10 +33,10 @@ class GuestTelemetry(Protocol):
 _FIELDS = ("ssh_ready", "console", "disk_total_bytes", "disk_used_bytes")
 
 
-def note_guests(guests: Sequence[GuestTelemetry]) -> None:
-    """Keep what is said of the guests, the runs of one node, where it is news. What is not said stays.
+def store_guest_telemetry(guests: Sequence[GuestTelemetry]) -> None:
+    """Store the changed values in the reports about guests of one node. Unreported values stay.
 
-    At most two queries, and none when nothing is said.
+    At most two queries, and none when no value was reported.
     """
     told: dict[UUID, dict[str, Any]] = {}
     for guest in guests:
@@ -47,7 +47,7 @@ def note_guests(guests: Sequence[GuestTelemetry]) -> None:
         return
     known = GuestState.objects.in_bulk(list(told))
     changed = []
-    # In one order, lest two reports of a node at one moment wait for each other.
+    # Sorted, so that two concurrent reports of a node do not deadlock.
     for run_id, values in sorted(told.items()):
         state = known.get(run_id) or GuestState(run_id=run_id)
         if run_id in known and all(getattr(state, name) == value for name, value in values.items()):
@@ -67,14 +67,16 @@ def note_guests(guests: Sequence[GuestTelemetry]) -> None:
 
 
 def disks_to_delete(node: Node, workload_ids: Sequence[UUID]) -> list[UUID]:
-    """Which of the disks that the node says it keeps it is to delete: those of workloads that are terminated,
-    or were deployed afresh on another node. One whose workload nobody knows is kept.
+    """Find which of the disks that the node reports it must delete.
+
+    These are the disks of workloads that were terminated or deployed on another node. A disk of an unknown
+    workload is kept.
     """
     if not workload_ids:
         return []
     rows = Workload.objects.filter(pk__in=workload_ids).values_list("pk", "status", "node_id")
     over = [pk for pk, status, node_id in rows if status == states.TERMINATED or node_id != node.pk]
-    # Not below a guest that may still use it.
+    # A guest that may still be there may still use its disk.
     used = set(
         Run.objects.open().filter(node=node, workload_id__in=over).values_list("workload_id", flat=True)
     )
@@ -82,7 +84,7 @@ def disks_to_delete(node: Node, workload_ids: Sequence[UUID]) -> list[UUID]:
 
 
 def console_of(workload: Workload) -> str | None:
-    """The tail of the console of the workload's latest run that has one; None when there is none yet."""
+    """The stored console of the workload's latest run that has one, or None."""
     state: GuestState | None = (
         GuestState.objects.filter(run__workload=workload).exclude(console="").order_by("-run__number").first()
     )
@@ -90,7 +92,7 @@ def console_of(workload: Workload) -> str | None:
 
 
 def disk_used_gb(run_ids: Sequence[UUID]) -> int:
-    """How many GB the guests of those runs have written, as far as it was said. One query at most."""
+    """The GB that the guests of those runs use on disk, as far as reported. At most one query."""
     if not run_ids:
         return 0
     told = GuestState.objects.filter(run_id__in=run_ids).aggregate(used=Sum("disk_used_bytes"))

@@ -1,7 +1,7 @@
-"""Workloads whose node went silent: interrupted, back once their guest is heard of, given up in the end.
+"""Interrupt workloads whose node went offline, and end those that stay interrupted for too long.
 
-An interrupted workload keeps its node, GPUs and disk, and costs nothing. It runs again when its agent says of
-its guest explicitly that it runs.
+An interrupted workload keeps its node, GPUs and disk, and is not billed. It runs again when the agent reports
+explicitly that its guest runs.
 """
 
 import datetime as dt
@@ -24,25 +24,26 @@ from openrelay.audit.services.record import SYSTEM, Actor
 from openrelay.core.clock import Now
 from openrelay.core.errors import NotFound
 
-# How long an interrupted workload is waited for.
+# How long a workload may be interrupted.
 GIVE_UP_AFTER: Final = dt.timedelta(days=7)
-# Of a pod whose node is there.
+# The statusReason of a pod whose node is online.
 JOB_GIVEN_UP: Final = "its job was lost on its node and did not come up again for seven days"
 _ON_THE_NODE: Final = (states.DEPLOYING, states.RUNNING)
 
 
 def lost_node_ids() -> list[UUID]:
-    """Nodes that went silent and have workloads that nobody has noted as interrupted."""
+    """Find silent nodes with workloads that are still deploying or running."""
     affected = Workload.objects.filter(node=OuterRef("pk"), status__in=_ON_THE_NODE)
     silent = Node.objects.silent(Now()).filter(Exists(affected)).order_by()
     return list(silent.values_list("pk", flat=True))
 
 
 def interrupt_lost(node_id: UUID) -> list[Workload]:
-    """Interrupt what deploys or runs on a node that is silent, reason `node_lost`; returns whom.
+    """Interrupt the deploying and running workloads of a silent node, and return them.
 
-    They are interrupted since the node went offline, however late that is noticed. Decided by the database's
-    clock under the node's lock: one that was heard from meanwhile is left alone.
+    The statusReason is `node_lost`. The interruption is dated to when the node went offline, even when the
+    sweep runs late. It is decided by PostgreSQL's clock under the node's lock: a node that called in the
+    meantime keeps its workloads.
     """
     try:
         with locked(node_id) as held:
@@ -66,10 +67,10 @@ def interrupt(
     actor: Actor,
     since: datetime | None = None,
 ) -> None:
-    """Interrupt deploying or running workloads of the locked node; they keep all that they have.
+    """Interrupt deploying or running workloads of the locked node. They keep node, GPUs and disk.
 
-    `since` is when that came about, where it is noticed late. For a node that went silent, and for a pod that
-    lost its supervisor or job on a live node.
+    The node went silent, or a pod lost its supervisor or job on a live node. `since` is when that happened,
+    if it is noticed late.
     """
     for status in _ON_THE_NODE:
         group = [workload for workload in workloads if workload.status == status]
@@ -77,7 +78,7 @@ def interrupt(
 
 
 def overdue_ids() -> list[UUID]:
-    """Workloads that have been interrupted for so long that they are given up, the longest first."""
+    """Find workloads that have been interrupted for `GIVE_UP_AFTER` or longer, the longest first."""
     overdue = Workload.objects.filter(
         status=states.INTERRUPTED, interrupted_at__lte=Now() - GIVE_UP_AFTER
     ).order_by("interrupted_at", "id")
@@ -85,11 +86,12 @@ def overdue_ids() -> list[UUID]:
 
 
 def expire_interrupted(workload_id: UUID) -> bool:
-    """Give a workload up that was interrupted for seven days: a VM is stopped, its disk kept; a pod ends, as
-    does whatever's node has come to its announced end.
+    """End the interruption of a workload that was interrupted for seven days.
 
-    Decided again under its node's lock; returns whether this call did it. Whatever is left of its guest is
-    torn down when its node returns.
+    A VM is stopped and keeps its disk. A pod is terminated, and so is a VM whose node has come to its
+    announced end. The node tears down what is left of the guest when it returns.
+
+    Decided again under the node's lock. Returns whether this call changed the workload.
     """
     workload = Workload.objects.filter(pk=workload_id).first()
     if workload is None or workload.node_id is None:

@@ -1,4 +1,4 @@
-"""Noticing workloads that do not come up: they are reported, once a run, and never freed for it."""
+"""Report workloads whose start is overdue, once for each run. Their claims are not released for it."""
 
 import datetime as dt
 import logging
@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce
 from compute.domain import states
 from compute.models import Run
 from compute.querysets import RunQuerySet
-from compute.services.lifecycle.claims import waits_for
+from compute.services.lifecycle.claims import find_awaited_runs
 from nodes.services.locking import locked
 from openrelay.audit.services.record import SYSTEM, record
 from openrelay.core import clock
@@ -21,7 +21,7 @@ STUCK_AFTER = dt.timedelta(seconds=settings.DEPLOY_OVERDUE_SECONDS)
 
 
 def _stuck(before: dt.datetime | clock.Now) -> RunQuerySet:
-    """Runs whose workload has deployed since before that, and that nobody was told of."""
+    """Runs that are not reported yet and were deploying for `STUCK_AFTER` or longer at `before`."""
     rows: RunQuerySet = (
         Run.objects.wanted()
         .filter(workload__status=states.DEPLOYING, stuck_reported_at=None)
@@ -32,14 +32,14 @@ def _stuck(before: dt.datetime | clock.Now) -> RunQuerySet:
 
 
 def stuck_ids() -> list[UUID]:
-    """Runs that should have come up by now, and that nobody was told of yet; the oldest first."""
+    """Find runs whose start is overdue and not reported yet, the oldest first."""
     return list(_stuck(clock.Now()).order_by("created_at", "id").values_list("pk", flat=True))
 
 
 def report_stuck(run_id: UUID) -> bool:
     """Report, once, that the run's workload has been deploying for too long. Returns whether this call did.
 
-    It keeps its node, its GPUs and its disk: it may come up yet, and its user may stop or terminate it.
+    The workload keeps its node, GPUs and disk. It may still start, and its user may stop or terminate it.
     """
     run = Run.objects.filter(pk=run_id).first()
     if run is None:
@@ -60,7 +60,7 @@ def report_stuck(run_id: UUID) -> bool:
                 "nodeId": str(run.node_id),
                 "since": clock.rfc3339(run.since),
                 "observed": run.observed or None,
-                "waitsFor": [str(other) for other in waits_for([run]).get(run.pk, [])],
+                "waitsFor": [str(other) for other in find_awaited_runs([run]).get(run.pk, [])],
             },
             at=held.at,
         )

@@ -1,7 +1,6 @@
-"""Seeing to it that guests which are to go do go: who is overdue, and an operator's word in place of the
-agent's.
+"""Report teardowns that are overdue, and close occupancies by an operator's override.
 
-The agent asks for its work and learns there which runs are to be gone; it is asked again until it confirms.
+The agent reads in its work which runs are to be gone. The work repeats them until the agent confirms.
 """
 
 import datetime as dt
@@ -25,7 +24,7 @@ OVERDUE_AFTER = dt.timedelta(seconds=settings.TEARDOWN_OVERDUE_SECONDS)
 
 
 def _overdue(at: dt.datetime | clock.Now) -> RunQuerySet:
-    """Runs that should have been confirmed gone by then, and that nobody was told of yet."""
+    """Runs whose teardown is overdue at `at` and not reported yet."""
     rows: RunQuerySet = Run.objects.being_torn_down().filter(
         gone_asked_at__lte=at - OVERDUE_AFTER, overdue_reported_at=None
     )
@@ -33,16 +32,17 @@ def _overdue(at: dt.datetime | clock.Now) -> RunQuerySet:
 
 
 def overdue_ids() -> list[UUID]:
-    """Runs that should have been confirmed gone by now, and that nobody was told of yet; the oldest first."""
+    """Find runs whose teardown is overdue and not reported yet, the longest overdue first."""
     return list(_overdue(clock.Now()).order_by("gone_asked_at", "id").values_list("pk", flat=True))
 
 
 def report_overdue(run_id: UUID) -> bool:
-    """Report, once, that the node has not confirmed that the run's guest is gone though it is due.
+    """Report, once, that the teardown of the run is overdue: its node has not confirmed it.
 
-    Returns whether this call reported it. What is confirmed, not due yet, or reported already is left alone.
+    Returns whether this call reported it. A teardown that is confirmed, not overdue or already reported is
+    not reported.
     """
-    # Looked at without the lock first: this is asked of every run that is to go, and most are gone in time.
+    # Read without the lock first: this is called for every teardown, and most are confirmed in time.
     run = _overdue(clock.Now()).filter(pk=run_id).first()
     if run is None:
         return False
@@ -70,11 +70,13 @@ def report_overdue(run_id: UUID) -> bool:
 
 
 def close_occupancy_by_override(*, caller: Caller, run_id: UUID, reason: str) -> Run:
-    """Take an operator's word that a run's guest is gone, where the node's agent cannot give its own.
+    """Close a run and its occupancies on an operator's statement that the guest is gone.
 
-    Its units are free from then on. Should the agent report the guest alive after all, they are occupied
-    again. Raises NotFound for who is not an operator or a run that is not there, Invalid without a reason,
-    Conflict when the run is to run, or over already.
+    It replaces the agent's report when the agent cannot send one. The units are free afterwards. They are
+    occupied again if the agent reports the guest alive.
+
+    Raises NotFound for a caller that is not an operator and for an unknown run, Invalid without a reason,
+    Conflict when the run is wanted or has already ended.
     """
     if not caller.operates("compute.operate"):
         raise NotFound()

@@ -1,4 +1,4 @@
-"""Credentials of nodes that were removed: revoked when their agents have nothing left to say."""
+"""Revoke the credentials of removed nodes when their agents have nothing left to confirm."""
 
 import datetime as dt
 from typing import Final
@@ -14,13 +14,13 @@ from openrelay.audit.services.record import SYSTEM
 from openrelay.core import clock
 from openrelay.core.errors import NotFound
 
-# For so long a removed node's agent is answered that the node was removed.
+# How long the agent of a removed node can still call and learn that the node was removed.
 REVOKE_AFTER: Final = dt.timedelta(hours=1)
 _REASON: Final = "The node was removed, and no guest is left there."
 
 
 def retired_node_ids() -> list[UUID]:
-    """Removed nodes whose agents have a credential and nothing to confirm; the longest removed first."""
+    """Find removed nodes that have a credential and no open run, the longest removed first."""
     return list(
         Node.objects.filter(
             Exists(NodeCredential.objects.filter(node=OuterRef("pk"), revoked_at=None)),

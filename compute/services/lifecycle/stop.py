@@ -1,4 +1,4 @@
-"""Stopping a workload at its user's word."""
+"""Stop a workload for its user."""
 
 from uuid import UUID
 
@@ -6,20 +6,20 @@ from compute.domain import states
 from compute.models import Workload
 from compute.services.lifecycle.claims import release_claims
 from compute.services.lifecycle.transitions import move
-from compute.services.lifecycle.workload_lock import find, on_its_node, refuse_state, require_its_node
+from compute.services.lifecycle.workload_lock import find, lock_workload, refuse_state, require_its_node
 from openrelay.core.errors import Conflict
 from openrelay.identity.caller import Caller
 from openrelay.identity.models import Organization
 
 
 def stop(*, caller: Caller, workload_id: UUID) -> Workload:
-    """Stop a workload: its GPUs are given up, its disk and its node stay.
+    """Stop a workload. It releases its GPUs and keeps its disk and its node.
 
-    Raises NotFound for one that is not the caller's; Conflict INVALID_STATE for one that neither deploys,
-    runs nor is interrupted, or whose node has come to its announced end, STOP_DISABLED for a VM of an
-    organization that may not stop any.
+    Raises NotFound for a workload of another organization; Conflict INVALID_STATE for one that is not
+    deploying, running or interrupted, or whose node has come to its announced end; Conflict STOP_DISABLED for
+    a VM of an organization that may not stop VMs.
     """
-    with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
+    with lock_workload(caller, workload_id, "compute.operate") as (held, now, workload):
         if workload.kind == Workload.Kind.VM and not may_stop(now):
             raise Conflict(
                 "Stopping VMs is switched off for your organization. Let it run, or terminate it.",

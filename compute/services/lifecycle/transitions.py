@@ -1,4 +1,4 @@
-"""Changing a workload's status: the one place that writes it, by the table of states."""
+"""Change the status of workloads by the table of states. Only this module writes a status."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,7 +13,7 @@ from openrelay.core.errors import Conflict
 
 
 def facts(workload: Workload) -> dict[str, Any]:
-    """What the audit log shows of a workload's state."""
+    """The state of a workload as audit events show it."""
     shown = {"status": workload.status}
     if workload.status_reason:
         shown["statusReason"] = workload.status_reason
@@ -31,7 +31,7 @@ def move(
     after: dict[str, Any] | None = None,
     event: str | None = None,
 ) -> None:
-    """Bring one workload to `target`, under the lock of its node; see `move_all`."""
+    """Change the status of one workload to `target`. The caller holds its node's lock; see `move_all`."""
     if not states.may(workload.status, target):
         raise Conflict(
             f"{workload.name} is {workload.status}. A workload in this state cannot become {target}."
@@ -74,7 +74,7 @@ def move_all(
     rows = Workload.objects.filter(
         pk__in=befores,
         status__in={workload.status for workload in workloads} & set(states.sources(target)),
-        # A workload that has deployed and stopped on another node meanwhile has its disk there.
+        # A workload that deployed and stopped on another node in the meantime has its disk there.
         node__in={workload.node_id for workload in workloads},
     )
     if rows.update(**values) != len(befores):
@@ -88,7 +88,9 @@ def move_all(
             workload.started_at = at
         for name, value in values.items():
             setattr(workload, name, value)
-    _account(workloads, {pk: before["status"] for pk, before in befores.items()}, target, reason, at)
+    _update_usage_sessions(
+        workloads, {pk: before["status"] for pk, before in befores.items()}, target, reason, at
+    )
     record_all(
         [
             AuditEntry(
@@ -135,7 +137,7 @@ def set_status_reason(
     """Change the statusReason of workloads of one node and keep their status. The caller holds its lock.
 
     Each workload whose reason differs gets one audit event, `event`. Raises Conflict (INVALID_STATE) when the
-    status of one is no longer what was read.
+    status of a workload has changed since it was read.
     """
     changed = [workload for workload in workloads if workload.status_reason != reason[:300]]
     if not changed:
@@ -164,7 +166,7 @@ def set_status_reason(
     )
 
 
-def _account(
+def _update_usage_sessions(
     workloads: Sequence[Workload], were: dict[Any, str], target: str, reason: str, at: datetime
 ) -> None:
     """Open a usage session for each workload that starts to run, and close those of workloads that stop."""

@@ -1,20 +1,20 @@
-"""Opening a workload's HTTP endpoint to everyone, or closing it."""
+"""Make a workload's HTTP endpoint public or private."""
 
 from uuid import UUID
 
 from compute.domain import states
 from compute.models import Workload
-from compute.services.lifecycle.workload_lock import find, on_its_node, refuse_state
+from compute.services.lifecycle.workload_lock import find, lock_workload, refuse_state
 from openrelay.audit.services.record import record
 from openrelay.identity.caller import Caller
 
 
 def set_visibility(*, caller: Caller, workload_id: UUID, public: bool) -> Workload:
-    """Let everyone reach the workload's endpoint, or only its organization's keys; as it is, it is left so.
+    """Make the workload's endpoint public, or private to its organization's keys. Idempotent.
 
-    Raises NotFound for one that is not the caller's, Conflict INVALID_STATE for one that is terminated.
+    Raises NotFound for a workload of another organization, Conflict INVALID_STATE for a terminated one.
     """
-    with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
+    with lock_workload(caller, workload_id, "compute.operate") as (held, now, workload):
         if workload.status == states.TERMINATED:
             raise refuse_state(workload, "a change of visibility", "not terminated")
         if workload.public != public:

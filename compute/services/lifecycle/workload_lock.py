@@ -1,4 +1,4 @@
-"""The caller's own workloads: finding one, and changing it under its node's lock."""
+"""Find a workload of the caller, and lock its node to change it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from openrelay.identity.caller import Caller
 
 
 def find(caller: Caller, workload_id: UUID) -> Workload:
-    """The caller's workload of that id. Raises NotFound."""
+    """Find the caller's workload by its id. Raises NotFound."""
     workload: Workload | None = (
         Workload.objects.visible_to(caller)
         .with_guest()
@@ -26,13 +26,13 @@ def find(caller: Caller, workload_id: UUID) -> Workload:
 
 
 @contextmanager
-def on_its_node(
+def lock_workload(
     caller: Caller, workload_id: UUID, action: str
 ) -> Iterator[tuple[LockedNode, Caller, Workload]]:
-    """One transaction for `caller`: lock the workload's node, then read rights and workload again.
+    """Open a transaction, lock the workload's node, then read the caller's rights and the workload again.
 
-    Raises NotFound for a workload that is not the caller's, Forbidden without `action`, Conflict for one that
-    is on no node.
+    Raises NotFound for a workload of another organization, Forbidden when the caller may not do `action`,
+    Conflict for a workload without a node.
     """
     while True:
         node_id = find(caller, workload_id).node_id
@@ -41,22 +41,21 @@ def on_its_node(
         with locked_for(node_id, caller) as (held, now):
             now.require(action)
             workload = find(now, workload_id)
-            # One that was deployed on another node meanwhile is changed under that node's lock.
+            # A workload that was deployed on another node in the meantime needs that node's lock.
             if workload.node_id == node_id:
                 yield held, now, workload
                 return
 
 
-def disk_is_gone(held: LockedNode, workload: Workload) -> bool:
-    """Whether the locked node, the workload's, was removed or has come to its announced end."""
+def has_lost_disk(held: LockedNode, workload: Workload) -> bool:
+    """Whether the workload lost its disk: its node, locked here, was removed or came to its announced end."""
     return held.is_removed or workload.status_reason == states.NODE_REMOVED
 
 
 def require_its_node(held: LockedNode, workload: Workload) -> None:
-    """Refuse to change a workload that runs, or is to run, on the locked node once that has come to its
-    announced end: it ends with its node, whether or not a task has ended it yet.
+    """Refuse to change a workload whose node, locked here, has come to its announced end.
 
-    Raises Conflict INVALID_STATE.
+    The removal of the node ends the workload, even if no task has done so yet. Raises Conflict INVALID_STATE.
     """
     if held.is_removed:
         raise Conflict(
@@ -66,7 +65,7 @@ def require_its_node(held: LockedNode, workload: Workload) -> None:
 
 
 def refuse_state(workload: Workload, what: str, needed: str) -> Conflict:
-    """The answer to an action that the workload's state forbids, naming both: Conflict INVALID_STATE."""
+    """Make the Conflict INVALID_STATE for an action that the workload's state does not allow."""
     return Conflict(
         f"{workload.name} is {workload.status}. {what.capitalize()} needs a workload that is {needed}."
     )

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.conf import settings
 
 from compute.models import Workload
-from compute.services.access.ssh_keys import keys_are_there
+from compute.services.access.ssh_keys import refuse_deleted_keys
 from compute.services.billing.accounts import require_active
 from compute.services.placement.commit import place
 from compute.services.placement.request import PlacementRequest, Rejection
@@ -67,7 +67,7 @@ class AttemptLoop:
         while first:
             ids = [candidate.node_id for candidate in first]
             with (
-                keys_are_there(),
+                refuse_deleted_keys(),
                 first_locked_for(ids, self.caller, guard=self.guard, reading=self._reading()) as found,
             ):
                 if found is None:
@@ -118,7 +118,7 @@ class AttemptLoop:
         """
         try:
             with (
-                keys_are_there(),
+                refuse_deleted_keys(),
                 locked_for(
                     node_id, self.caller, guard=self.guard, reading=self._reading(), seconds=seconds
                 ) as (held, now),

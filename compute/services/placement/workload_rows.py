@@ -60,7 +60,7 @@ def insert(
     """Insert the workload with its keys, its first run and claims on `units`, and `entry`, at its
     `created_at`, under the lock of its node; `closing` as `query` has it.
 
-    The transaction's end finds out whether one of the keys was deleted meanwhile: see `keys_are_there`.
+    The transaction's end finds out whether one of the keys was deleted meanwhile: see `refuse_deleted_keys`.
     """
     query(
         _INSERT,

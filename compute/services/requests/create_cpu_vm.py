@@ -4,8 +4,8 @@ of GPUs.
 
 from compute.domain.host_shares import DISK_GB, HostAllocation
 from compute.models import ResourceSize, Workload
-from compute.services.access.ssh_keys import keys_of, named_keys
-from compute.services.billing.accounts import account_of, require_means
+from compute.services.access.ssh_keys import keys_query, require_known_keys
+from compute.services.billing.accounts import account_query, require_funded_account
 from compute.services.fleet.regions import require_one_place
 from compute.services.placement.pool import place_in_pool, place_on_node
 from compute.services.placement.request import PlacementRequest
@@ -54,12 +54,12 @@ def _resolve(caller: Caller, request: VmRequest) -> PlacementRequest:
         request.template_id, model_id=None, gpu_count=0, image_url=request.details.get("image_url")
     )
     account, keys, default = shared_connection.read(
-        account_of(caller.organization_id),
-        keys_of(caller.organization_id, request.ssh_key_ids),
+        account_query(caller.organization_id),
+        keys_query(caller.organization_id, request.ssh_key_ids),
         default_template(model_id=None, gpu_count=0),
     )
     if request.node_id is None:
-        require_means(account)
+        require_funded_account(account)
     return PlacementRequest(
         name=request.name,
         gpu_count=0,
@@ -68,7 +68,7 @@ def _resolve(caller: Caller, request: VmRequest) -> PlacementRequest:
         allow_fallback=request.allow_fallback,
         allocation=HostAllocation(size.ram_mb, size.vcpu, request.disk_size_gb or DISK_GB),
         tier=request.tier,
-        keys=named_keys(request.ssh_key_ids, keys),
+        keys=require_known_keys(request.ssh_key_ids, keys),
         details={
             **request.details,
             "template_id": starts_from(template, request.details, default),

@@ -8,8 +8,8 @@ from typing import Final
 from compute.domain.container_images import why_not_an_image
 from compute.domain.host_shares import VOLUME_GB
 from compute.models import Tier, Workload
-from compute.services.access.ssh_keys import keys_of, named_keys
-from compute.services.billing.accounts import account_of, require_means
+from compute.services.access.ssh_keys import keys_query, require_known_keys
+from compute.services.billing.accounts import account_query, require_funded_account
 from compute.services.billing.prices import sold_at
 from compute.services.placement.pool import place_in_pool
 from compute.services.placement.request import PlacementRequest
@@ -62,16 +62,16 @@ def create_pod(*, caller: Caller, request: PodRequest, guard: IdempotencyGuard =
     name = request.name or f"pod-{secrets.token_hex(4)}"
     model_id = model_of(request.gpu_model_id)
     account, keys, sold = shared_connection.read(
-        account_of(caller.organization_id),
-        keys_of(caller.organization_id, request.ssh_key_ids),
+        account_query(caller.organization_id),
+        keys_query(caller.organization_id, request.ssh_key_ids),
         sold_at(Tier.COMMUNITY, model_id),
     )
-    require_means(account)
+    require_funded_account(account)
     placement_request = PlacementRequest(
         name=name,
         gpu_count=request.gpu_count,
         tier=Tier.COMMUNITY,
-        keys=named_keys(request.ssh_key_ids, keys),
+        keys=require_known_keys(request.ssh_key_ids, keys),
         sold=tuple(sold),
         model_id=model_id,
         disk_gb=request.volume_gb,

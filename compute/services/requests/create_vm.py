@@ -3,8 +3,8 @@
 from uuid import UUID
 
 from compute.models import Workload
-from compute.services.access.ssh_keys import keys_of, named_keys
-from compute.services.billing.accounts import account_of, require_means
+from compute.services.access.ssh_keys import keys_query, require_known_keys
+from compute.services.billing.accounts import account_query, require_funded_account
 from compute.services.billing.prices import sold_at
 from compute.services.fleet.index import read_with_delta
 from compute.services.fleet.regions import require_one_place
@@ -65,19 +65,19 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> PlacementReq
     (account, keys, sold, default), delta = read_with_delta(
         org,
         request.tier,
-        account_of(org),
-        keys_of(org, request.ssh_key_ids),
+        account_query(org),
+        keys_query(org, request.ssh_key_ids),
         sold_at(request.tier, model_id),
         default_template(model_id=model_id, gpu_count=gpu_count),
     )
     # On a node that it names it may have what it is not billed for.
     if request.node_id is None:
-        require_means(account)
+        require_funded_account(account)
     return PlacementRequest(
         name=request.name,
         gpu_count=gpu_count,
         tier=request.tier,
-        keys=named_keys(request.ssh_key_ids, keys),
+        keys=require_known_keys(request.ssh_key_ids, keys),
         sold=tuple(sold),
         delta=delta,
         model_id=model_id,

@@ -5,7 +5,7 @@ from uuid import UUID
 from compute.domain import states
 from compute.domain.host_usage import HostRemaining
 from compute.models import Workload
-from compute.services.lifecycle.workload_lock import disk_is_gone, on_its_node, refuse_state
+from compute.services.lifecycle.workload_lock import has_lost_disk, lock_workload, refuse_state
 from compute.services.placement.cpu_beside import remaining_beside_cpu_vms
 from compute.services.placement.cpu_decide import remaining_for_cpu_vms
 from compute.services.placement.decide import share_of
@@ -24,12 +24,12 @@ def resize_disk(*, caller: Caller, workload_id: UUID, new_size_gb: int) -> None:
     not stopped, or whose node was removed; Unavailable INSUFFICIENT_HOST_CAPACITY when its node has no such
     room now.
     """
-    with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
+    with lock_workload(caller, workload_id, "compute.operate") as (held, now, workload):
         if workload.kind == Workload.Kind.POD:
             raise Invalid("The volume of a pod keeps the size it was created with. Create a new pod.")
         if workload.status != states.STOPPED:
             raise refuse_state(workload, "resize", "stopped")
-        if disk_is_gone(held, workload):
+        if has_lost_disk(held, workload):
             raise Conflict(
                 f"The node of {workload.name} was removed, and its disk with it. Restart it to deploy it "
                 "elsewhere, with a new disk of the same size."

@@ -15,9 +15,9 @@ from compute.services.lifecycle.drain import leaving_reason
 from compute.services.lifecycle.stop import may_stop
 from compute.services.lifecycle.transitions import move
 from compute.services.lifecycle.workload_lock import (
-    disk_is_gone,
     find,
-    on_its_node,
+    has_lost_disk,
+    lock_workload,
     refuse_state,
     require_its_node,
 )
@@ -66,7 +66,7 @@ def restart(*, caller: Caller, workload_id: UUID) -> Workload:
     start, and what a pod meets; Unavailable VM_NODE_BUSY or POD_NODE_BUSY naming what is short,
     INSUFFICIENT_GPU_CAPACITY or INSUFFICIENT_HOST_CAPACITY where it could go elsewhere but there is no room.
     """
-    with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
+    with lock_workload(caller, workload_id, "compute.operate") as (held, now, workload):
         rules = RULES[Workload.Kind(workload.kind)]
         elsewhere = False
         if workload.status == states.RUNNING:
@@ -77,7 +77,7 @@ def restart(*, caller: Caller, workload_id: UUID) -> Workload:
                 raise Unavailable(why, code=rules.busy)
             _reboot(held, now, workload)
         elif workload.status in (states.STOPPED, states.FAILED):
-            elsewhere = disk_is_gone(held, workload)
+            elsewhere = has_lost_disk(held, workload)
             if elsewhere and (workload.status == states.FAILED or workload.kind == Workload.Kind.POD):
                 raise Conflict(
                     f"The node of {workload.name} was removed, and it ends with its node. Create a new one."
@@ -100,7 +100,7 @@ def reboot(*, caller: Caller, workload_id: UUID) -> None:
     Raises NotFound for one that is not the caller's, Conflict INVALID_STATE for one that does not run, whose
     node is offline or has come to its announced end, or that has a failed GPU.
     """
-    with on_its_node(caller, workload_id, "compute.operate") as (held, now, workload):
+    with lock_workload(caller, workload_id, "compute.operate") as (held, now, workload):
         if workload.status != states.RUNNING:
             raise refuse_state(workload, "reboot", "running")
         require_its_node(held, workload)
