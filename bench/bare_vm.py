@@ -138,7 +138,7 @@ class LockingVm(BareVm):
 
     def write(self, row: dict[str, Any]) -> None:
         """Lock and read, as the platform does; insert."""
-        from compute.services.placement.snapshot import reading
+        from compute.services.placement.snapshot import snapshot_reading
         from nodes.services.locking import locked_for
         from openrelay.identity.models import ApiKey
 
@@ -154,5 +154,7 @@ class LockingVm(BareVm):
             actor=Actor(f"key:{key.pk}"),
             key_id=key.pk,
         )
-        with locked_for(UUID(row["node"]), caller, reading=reading(key.organization_id, "community")):
+        with locked_for(
+            UUID(row["node"]), caller, reading=snapshot_reading(key.organization_id, "community")
+        ):
             super().write(row)
