@@ -391,7 +391,7 @@ WRITERS = {
     "record",
     "record_repeated",
     "AuditEntry",
-    "restate",
+    "set_status_reason",
     "move",
     "move_all",
     "_record",
