@@ -234,7 +234,7 @@ def test_an_operator_whose_role_is_narrowed_gives_none_that_is_not(world: World)
     client = signed_in(person)
     answer = send(client, "membership_role", person.memberships.get(), role="admin")
     assert answer.status_code == 403
-    assert "narrowed by ipRanges" in answer.content.decode()
+    assert "restricted by ipRanges" in answer.content.decode()
     within = factories.role(
         world.tenant, world.outsider, permissions=["compute.read"], ip_ranges=["127.0.0.1/32"]
     )
