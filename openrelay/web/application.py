@@ -284,7 +284,6 @@ class Work:
 
     def go_on(self, others_wait: Callable[[], bool]) -> Answer | None:
         """The whole answer; None when this turn is over before it is whole."""
-        turn_ends = time.monotonic() + _TURN_SECONDS
         if self.result is None:
             self.result = self.wsgi(self.environ, self._start)
             if isinstance(self.result, FileAnswer) and self._is_large():
@@ -293,6 +292,8 @@ class Work:
                 self.result = None
                 return Answer(self.status, self._encoded_headers(), file)
             self.pieces = iter(self.result)
+        # The turn is of the pieces alone: what the view did is done, and its answer is not put off.
+        turn_ends = time.monotonic() + _TURN_SECONDS
         for piece in self.pieces:
             self._keep(piece)
             if time.monotonic() > turn_ends and others_wait():

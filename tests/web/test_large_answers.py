@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import IO, Any
 
 import pytest
 
-from openrelay.web.application import Application, Wsgi
+from openrelay.web.application import Application, Work, Wsgi
 from openrelay.web.options import Options
 from openrelay.web.refusals import Refusal
+from openrelay.web.spool import Spool
 
 MIB = 1024 * 1024
 
@@ -143,6 +145,18 @@ def test_an_error_after_the_first_page_is_answered_as_the_api_does() -> None:
 
     application = Application(wsgi, Options(threads=2), 0, translate=translate)
     assert ask(application)[0] == 503
+
+
+def test_a_slow_answer_of_one_piece_is_not_put_off() -> None:
+    def wsgi(environ: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
+        time.sleep(0.2)
+        start("200 OK", [])
+        return [b"done"]
+
+    work = Work(wsgi, {}, Spool(1, 1), "192.0.2.1")
+    answer = work.go_on(lambda: True)
+    assert answer is not None
+    assert answer.body == b"done"
 
 
 def _in_thread(application: Application, client: str) -> Any:
