@@ -91,7 +91,7 @@ def test_the_server_answers_many_threads_from_the_test_database(server, clock):
     for thread in threads:
         thread.join()
     assert answers == [200] * 20
-    code = "import django; django.setup(); from openrelay import clock; print(clock.read().isoformat())"
+    code = "import django; django.setup(); from openrelay.core import clock; print(clock.read().isoformat())"
     said = subprocess.run(
         [sys.executable, "-c", code], env=server.env, check=True, capture_output=True, text=True
     )
