@@ -181,13 +181,13 @@ class Application:
             failure: Exception | None = None
             try:
                 whole = work.go_on(self.threads.others_wait)
+                if whole is None:
+                    self.threads.put_again(client, run, refuse)
+                    return
             except Exception as error:
                 failure = error
                 work.abandon()
-            if whole is None and failure is None:
-                self.threads.put_again(client, run, refuse)
-            else:
-                _hand_over(loop, finish, whole, failure)
+            _hand_over(loop, finish, whole, failure)
 
         def refuse() -> None:
             work.abandon()

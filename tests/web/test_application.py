@@ -188,7 +188,7 @@ def test_a_long_answer_that_gets_no_further_turn_is_refused_and_closed(
 
     async def main() -> None:
         application = Application(wsgi, Options(threads=1), 0)
-        monkeypatch.setattr(application.threads, "put_again", lambda _run, refuse: refuse())
+        monkeypatch.setattr(application.threads, "put_again", lambda _client, _run, refuse: refuse())
         monkeypatch.setattr(application.threads, "others_wait", lambda: True)
         status, _, body = await ask(application, scope())
         assert (status, json.loads(body)["code"]) == (503, "TRY_AGAIN")
