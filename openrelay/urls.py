@@ -33,7 +33,7 @@ urlpatterns = [
     # The theme's own answers 500 to a page that is no number.
     path("console/search/", admin.site.admin_view(search)),
     # No object has a page outside of the console, and the admin's own answers 500 to an id that is no UUID.
-    re_path(r"^console/r/", handler.not_found),
+    path("console/r/<path:rest>", handler.not_found),
     path("console/", admin.site.urls),
     # What is not above is not there, and on the API that is said in JSON, for any method.
     re_path(r"^(?:v1|api)(?:/|$)", handler.not_found),
