@@ -119,7 +119,7 @@ def _fits(
         if units.model_id in model_ids and (how := _fit(units, tier, gpu_count)) is not None
     ]
     if own:
-        # What its own organization has released is not for a spot request, so these nodes are scanned.
+        # A spot request cannot use units that its own organization released, so these nodes are scanned.
         groups = pool_scan.candidates(
             organization_id=organization_id,
             tier=tier,

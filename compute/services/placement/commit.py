@@ -202,7 +202,7 @@ def _requested_mb(request: PlacementRequest, placement: Placement) -> int | None
 
 
 def _audit_place(node: Node, placement: Placement) -> dict[str, Any]:
-    """What the audit log shows of where a workload was placed."""
+    """The place of a workload, as the audit log shows it."""
     return {
         "nodeId": str(node.pk),
         "unitIds": [option.address for option in placement.choice.options],

@@ -34,7 +34,7 @@ def decide_without_gpus(
 def remaining_for_cpu_vms(
     held: LockedNode, organization_id: UUID, *, named: bool, excluding_workload: UUID | None = None
 ) -> HostRemaining:
-    """What the locked node has left for VMs without GPUs. `excluding_workload` counts as absent."""
+    """The remainder of the locked node for VMs without GPUs. `excluding_workload` counts as absent."""
     (host,) = hosts(
         [held.node.pk],
         organization_id,

@@ -215,7 +215,7 @@ def _gpus(units: Sequence[SnapshotUnit], alloc_class: str) -> int:
 def allocation_for(
     request: PlacementRequest, each: GpuShare, *, vram_gb: int, node_gpus: int
 ) -> HostAllocation | None:
-    """What the workload is given on a node of that share and so many GPUs; None when it asks for more."""
+    """The allocation of the workload on a node of that share and GPU count; None when it asks for more."""
     restarted = request.restarted
     if request.is_pod:
         return pod_allocation(
@@ -247,7 +247,7 @@ def allocation_for(
 def _shape(
     node: Node, units: Sequence[SnapshotUnit], model: GpuModel, request: PlacementRequest, left: HostRemaining
 ) -> HostAllocation | Rejection:
-    """What the workload is given of the host, or why it cannot be."""
+    """The allocation of the workload on the host, or why there is none."""
     each = share_of(node, units, request.alloc_class)
     node_gpus = _gpus(units, request.alloc_class)
     allocation = allocation_for(request, each, vram_gb=model.vram_gb, node_gpus=node_gpus)

@@ -94,7 +94,7 @@ def _place_by_index(attempts: AttemptLoop, regions: frozenset[str]) -> Workload 
             break
     if fits.most is not None:
         raise _no_room_in_pool(caller, request, ())
-    # What could never be is not tried on every node.
+    # An impossible request is not tried on every node.
     if (error := impossible(_pool_hardware(caller, request), request)) is not None:
         raise error
     return None

@@ -78,7 +78,7 @@ class NodeSnapshot:
     def left(
         self, *, excluding_runs: Collection[UUID] = (), excluding_workload: UUID | None = None
     ) -> HostRemaining:
-        """What the host has left. `excluding_runs` count as over, `excluding_workload` as absent."""
+        """The remainder of the host. `excluding_runs` count as over, `excluding_workload` as absent."""
         counted = left(
             self.held.node,
             self.guests,
