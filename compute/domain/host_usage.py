@@ -156,7 +156,7 @@ def left(
     excluding_runs: Collection[UUID] = (),
     excluding_workload: UUID | None = None,
 ) -> HostRemaining:
-    """The remainder of the node's host. The runs in `excluding_runs` count as over, `excluding_workload` as absent.
+    """The remainder of the host. `excluding_runs` count as over, `excluding_workload` as absent.
 
     Memory and CPUs are taken by every guest that may still be there; disk by every workload that is not
     terminated, `disk_gb` without that of `excluding_workload`, and by the others' guests until they are gone.

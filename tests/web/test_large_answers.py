@@ -128,7 +128,7 @@ def test_an_answer_that_is_a_file_is_sent_from_it(tmp_path: Path, monkeypatch: p
 
 def test_an_error_after_the_first_page_is_answered_as_the_api_does() -> None:
     class Late(Exception):
-        """What comes up while a list is read."""
+        """An error while a list is read."""
 
     def pages() -> Iterator[bytes]:
         yield b"["

@@ -61,7 +61,7 @@ def _resolve(caller: Caller, request: VmRequest, gpu_count: int) -> PlacementReq
         image_url=request.details.get("image_url"),
     )
     org = caller.organization_id
-    # What is news of the pool comes with the rest, whether or not it will be needed.
+    # The delta is read with the rest, whether or not it will be needed.
     (account, keys, sold, default), delta = read_with_delta(
         org,
         request.tier,
